@@ -4,15 +4,13 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use anyhow::Context;
 use everytick_api::{Api, Batches, InFlight, ServerLimits, Status};
-use everytick_domain::ids::{Incarnation, TenantId};
+use everytick_domain::{ids::Incarnation, time::DbTime};
 use everytick_engine::{
     Engine, Hints, Parts, TokioSpawn,
     commands::{Commands, Entropy},
     live::LiveLogs,
 };
-use everytick_store::{
-    JobFilter, JobRecord, Limits, PostgresOptions, PostgresStore, SqliteStore, Store, StoreError, SystemClock,
-};
+use everytick_store::{Limits, PostgresOptions, PostgresStore, SqliteStore, Store, StoreError, SystemClock};
 use everytick_targets::{AddressPolicy, ShellSettings, TERM_GRACE, TargetSettings, Targets, end_orphans};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -48,8 +46,9 @@ const CLUSTER_POLL: Duration = Duration::from_millis(200);
 /// Pause before the listener for notifications connects again.
 const LISTEN_PAUSE: Duration = Duration::from_secs(1);
 
-/// The banner reads at most this many jobs when the engine knows no near tick.
+/// The banner reads at most this many jobs, this many at a time.
 const JOBS_ASKED_MAX: usize = 1_000;
+const JOBS_PER_READ: usize = 100;
 
 /// Starts the node. On return the store is open, the loops run and `listener` is served. When `stopping` is cancelled, the
 /// node waits up to the drain timeout for runs in progress, releases the other claims and its lease, and completes `ended`.
@@ -79,7 +78,7 @@ pub(crate) async fn start(
     let engine = Arc::new(engine);
     let _ = tokio::time::timeout(FIRST_LOAD, engine.loaded()).await;
 
-    let soonest = soonest(&engine, store.as_ref()).await?;
+    let soonest = soonest(store.as_ref()).await?;
     let commands = Commands::new(api_store, hints, entropy, live);
     let api = Api {
         commands: commands.clone().into(),
@@ -186,22 +185,27 @@ impl Node {
     }
 }
 
-/// The next ticks for the banner. The engine knows only near ticks. If there are none, this reads the first jobs by name, so
-/// that the banner of an installation with a few nightly jobs is not empty.
-async fn soonest(engine: &Engine, store: &dyn Store) -> anyhow::Result<Vec<Soonest>> {
-    let near = engine.coming(SOONEST_MAX);
-    if !near.is_empty() {
-        return Ok(near.into_iter().map(|(at, job)| Soonest { job, at }).collect());
+/// The next ticks for the banner, in order. A cursor is a lower bound of the job's next tick, so reading jobs in the order of
+/// their cursors can stop when the cursors have passed the ticks found. Reads at most [`JOBS_ASKED_MAX`] jobs.
+async fn soonest(store: &dyn Store) -> anyhow::Result<Vec<Soonest>> {
+    let now = store.now().await?;
+    let (mut found, mut read, mut after) = (Vec::new(), 0, None);
+    loop {
+        let page = store.load_overdue(DbTime::MAX, after, JOBS_PER_READ).await?;
+        after = page.last().and_then(|loaded| loaded.cursor.map(|cursor| (cursor, loaded.job.id)));
+        read += page.len();
+        found.extend(page.iter().filter_map(|loaded| {
+            let at = loaded.job.next_tick(loaded.cursor, now)?;
+            Some(Soonest { job: loaded.job.spec.name.clone(), at })
+        }));
+        found.sort_by_key(|next| next.at);
+        found.truncate(SOONEST_MAX);
+        let last = found.get(SOONEST_MAX - 1).map(|last| last.at);
+        let complete = after.is_none_or(|(cursor, _)| last.is_some_and(|last| cursor >= last));
+        if complete || read >= JOBS_ASKED_MAX {
+            return Ok(found);
+        }
     }
-    let page = store.list_jobs(TenantId::DEFAULT, &JobFilter::default(), None, JOBS_ASKED_MAX).await?;
-    let next = |record: JobRecord| {
-        let at = record.job.next_tick(record.cursor, record.now)?;
-        Some(Soonest { job: record.job.spec.name.clone(), at })
-    };
-    let mut soonest: Vec<Soonest> = page.items.into_iter().filter_map(next).collect();
-    soonest.sort_by_key(|next| next.at);
-    soonest.truncate(SOONEST_MAX);
-    Ok(soonest)
 }
 
 /// Two handles to one store, with separate connections: requests that wait for a connection do not delay the engine.

@@ -33,7 +33,8 @@ use crate::{
 const AFTER_HELP: &str = "\
 First steps:
   everytick serve
-  everytick job create hello --every 10s --url https://example.org/hook
+  everytick job create hello --every 10s --queue hello
+  everytick worker --queue hello -- echo hello
   everytick run list
 
 A setting comes from its flag, else its EVERYTICK_* variable, else its key in everytick.toml
@@ -169,6 +170,13 @@ mod tests {
     use clap::CommandFactory;
 
     use super::*;
+
+    #[test]
+    fn the_help_has_the_first_steps_of_the_banner() {
+        for step in serve::FIRST_STEPS {
+            assert!(AFTER_HELP.contains(&format!("\n  everytick {step}\n")), "{step}");
+        }
+    }
 
     #[test]
     fn clap_accepts_the_definition_of_the_command_line() {

@@ -44,6 +44,9 @@ A second signal stops it at once.
 With SQLite, all data is in one file, and only one process may open it.
 With PostgreSQL, any number of nodes share the database: start the same command on each.";
 
+/// The first commands of a new user, also in `everytick --help`.
+pub(crate) const FIRST_STEPS: [&str; 3] =
+    ["job create hello --every 10s --queue hello", "worker --queue hello -- echo hello", "run list"];
 /// The banner lists at most this many ticks.
 pub(crate) const SOONEST_MAX: usize = 5;
 /// Time to stop beyond the drain timeout: for the last answers, for commands between TERM and KILL, and for the last writes.
@@ -298,11 +301,10 @@ fn banner(settings: &Settings, address: SocketAddr, soonest: &[Soonest], colour:
         settings.database.shown(),
     );
     if soonest.is_empty() {
-        let server =
-            if address == Listen::default().address() { String::new() } else { format!(" --server http://{address}") };
-        text += &format!(
-            "  no upcoming ticks; create a job:\n    everytick{server} job create hello --every 10s --url https://example.org/hook\n"
-        );
+        text += "  no upcoming ticks; in another terminal, create a job and start a worker for its runs:\n";
+        for step in first_steps(address) {
+            text += &format!("    {step}\n");
+        }
     } else {
         text += "  next ticks:\n";
         for next in soonest.iter().take(SOONEST_MAX) {
@@ -310,6 +312,13 @@ fn banner(settings: &Settings, address: SocketAddr, soonest: &[Soonest], colour:
         }
     }
     text + "\n"
+}
+
+/// Commands that succeed on a server with any settings: a worker needs neither `--enable-shell` nor a reachable receiver.
+fn first_steps(address: SocketAddr) -> [String; 3] {
+    let server =
+        if address == Listen::default().address() { String::new() } else { format!(" --server http://{address}") };
+    FIRST_STEPS.map(|step| format!("everytick{server} {step}"))
 }
 
 struct Signals {
@@ -344,10 +353,7 @@ mod tests {
         let text = banner(&settings(), "127.0.0.1:8640".parse().unwrap(), &[], false);
         assert!(text.contains("\n  listening on http://127.0.0.1:8640\n"), "{text}");
         assert!(text.contains("\n  data in data/everytick.db\n"), "{text}");
-        assert!(
-            text.contains("\n    everytick job create hello --every 10s --url https://example.org/hook\n"),
-            "{text}"
-        );
+        assert!(text.contains("\n    everytick job create hello --every 10s --queue hello\n"), "{text}");
         let text = banner(&settings(), "127.0.0.1:9000".parse().unwrap(), &[], false);
         assert!(text.contains("everytick --server http://127.0.0.1:9000 job create"), "{text}");
     }

@@ -4,7 +4,7 @@ use std::{fs, process::Stdio};
 
 use serde_json::{Value, json};
 
-use crate::support::{Server, Sink, wait_for};
+use crate::support::{Server, Sink, everytick_command, wait_for};
 
 fn with_shell() -> Server {
     Server::builder().flags(&["--enable-shell", "--allow-webhook-range", "127.0.0.0/8"]).start()
@@ -283,6 +283,61 @@ fn the_payload_of_a_trigger_replaces_the_payload_of_the_job() {
     runs(&server, "pay", "succeeded", 1);
     trigger(&server, &["pay", "--payload", "[2]"]);
     assert_eq!(sink.wait_for(2)[1].body, b"[2]");
+}
+
+#[test]
+fn resuming_a_disabled_job_is_refused_and_names_the_command_that_enables_it() {
+    let server = Server::start();
+    server.everytick(&["job", "create", "off", "--every", "1h", "--disabled", "--url", "https://example.org/"]).ok();
+    let refused = server.everytick(&["job", "resume", "off"]).failed(4);
+    assert!(refused.contains("off is disabled and not paused"), "{refused}");
+    assert!(refused.contains("everytick job update off --enabled"), "{refused}");
+    server.everytick(&["job", "pause", "off"]).ok();
+    assert_eq!(server.everytick(&["job", "pause", "off"]).ok(), "off is paused already; nothing was changed\n");
+    let resumed = server.everytick(&["job", "resume", "off"]);
+    assert!(resumed.stderr.contains("off is disabled, so it has no ticks"), "{resumed:?}");
+    assert!(resumed.ok().starts_with("off resumed"));
+    server.everytick(&["job", "update", "off", "--enabled"]).ok();
+    server.everytick(&["job", "resume", "off"]).ok();
+}
+
+/// The commands of the banner succeed on a server without any flag, and so does the run that they create.
+#[test]
+fn the_first_steps_of_the_banner_lead_to_a_run_that_succeeds() {
+    let server = Server::start();
+    let banner = server.banner();
+    let steps: Vec<&str> = banner.lines().filter_map(|line| line.strip_prefix("    everytick ")).collect();
+    assert_eq!(steps.len(), 3, "{banner}");
+    let dir = server.dir();
+    let command = |line: &str| {
+        let mut command = everytick_command(dir);
+        command.args(line.split(' ')).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command
+    };
+    assert!(command(steps[0]).status().unwrap().success());
+    server.everytick(&["job", "trigger", "hello"]);
+    let mut worker = command(steps[1]).spawn().unwrap();
+    let run = runs(&server, "hello", "succeeded", 1).remove(0);
+    worker.kill().unwrap();
+    worker.wait().unwrap();
+    let log = server.everytick(&["run", "log", run["id"].as_str().unwrap()]).ok();
+    assert_eq!(log, "hello\n");
+    assert!(command(steps[2]).status().unwrap().success());
+}
+
+#[test]
+fn the_banner_lists_the_next_ticks_of_near_and_far_jobs() {
+    let server = Server::start();
+    for (name, every) in [("soon", "10s"), ("later", "1h"), ("last", "1d")] {
+        server.everytick(&["job", "create", name, "--every", every, "--queue", "q"]).ok();
+    }
+    server.everytick(&["job", "create", "paused", "--every", "1m", "--queue", "q"]).ok();
+    server.everytick(&["job", "pause", "paused"]).ok();
+    let (dir, ..) = server.stop();
+    let banner = Server::builder().dir(dir).start().banner();
+    let listed: Vec<&str> = banner.lines().filter(|line| line.starts_with("    20")).collect();
+    let names: Vec<&str> = listed.iter().filter_map(|line| line.split_whitespace().nth(1)).collect();
+    assert_eq!(names, ["soon", "later", "last"], "{banner}");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use crate::support::everytick;
 fn help_shows_the_first_steps_and_the_exit_codes() {
     let text = everytick(&["--help"]).ok();
     for expected in [
-        "everytick job create hello --every 10s --url https://example.org/hook",
+        "everytick job create hello --every 10s --queue hello",
         "5  no server answers",
         "EVERYTICK_SERVER",
         "--output <FORMAT>",
