@@ -12,7 +12,7 @@ pub(crate) enum Exit {
     /// A flag, a variable or the settings file is wrong. Clap uses the same code.
     Usage = 2,
     NotFound = 3,
-    /// The name is taken, the version is stale, other jobs refer to it, or the run's state does not allow it.
+    /// The name is taken, the version is stale, other jobs refer to it, the state does not allow it, or the run was skipped.
     Conflict = 4,
     NoServer = 5,
 }

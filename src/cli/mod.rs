@@ -16,6 +16,7 @@ mod recover;
 mod redrive;
 mod run;
 pub(crate) mod serve;
+mod started;
 mod worker;
 
 use std::path::PathBuf;
@@ -45,7 +46,8 @@ Exit codes:
   1  the command failed, or the server refused it
   2  a flag, a variable or everytick.toml is wrong
   3  no such job, run, flow, backfill, calendar or queue
-  4  conflict: the name is taken, the version is stale, other jobs refer to it, or the run's state does not allow it
+  4  conflict: the name is taken, the version is stale, other jobs refer to it, the state does not allow it, or the
+     triggered run was skipped
   5  no server answers";
 
 /// Run a distributed cron: every tick is recorded exactly once and delivered at least once, under one id, never early.

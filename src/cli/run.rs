@@ -17,9 +17,10 @@ use serde_json::Value;
 use super::{
     job::{self, PageFlags, job_ref},
     redrive::{self, Redrive},
+    started::Wait,
 };
 use crate::{
-    client::{Answer, Client, Page},
+    client::{Client, Page},
     output::{self, Output, Text, Tone},
     sse::Events,
 };
@@ -50,8 +51,11 @@ Drops the HTTP request, or sends SIGTERM and then SIGKILL to the command. A run 
 const RERUN_HELP: &str = "\
 Examples:
   everytick run rerun 01a1e327-d180-8de1-92e3-d388a74d8fe4
+  everytick run rerun 01a1e327-d180-8de1-92e3-d388a74d8fe4 --wait
 
-Creates a new run of the same job with its own id. The old run does not change.";
+Creates a new run of the same job with its own id. The old run does not change.
+Prints the id of the new run on stdout. Exits with 4 if the new run was skipped, such as when another run of the job is open.
+With --wait: exits with 0 only if the new run succeeded. Ctrl-C stops waiting, not the run.";
 
 const LOG_HELP: &str = "\
 Examples:
@@ -123,6 +127,8 @@ pub(crate) struct RunFilter {
 pub(crate) struct Rerun {
     #[command(flatten)]
     run: One,
+    #[command(flatten)]
+    wait: Wait,
     /// Create only one run, even if the request is repeated with this key
     #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
@@ -165,12 +171,12 @@ impl RunFilter {
 #[serde(default)]
 pub(crate) struct RunView {
     pub(crate) id: String,
-    job: String,
+    pub(super) job: String,
     cause: String,
     pub(crate) scheduled_at: String,
-    due_at: String,
-    state: String,
-    attempt: u32,
+    pub(super) due_at: String,
+    pub(super) state: String,
+    pub(super) attempt: u32,
     lost: u32,
     node: Option<String>,
     started_at: Option<String>,
@@ -178,7 +184,7 @@ pub(crate) struct RunView {
     duration_ms: Option<u64>,
     pub(crate) error: Option<String>,
     output: Option<String>,
-    skip_reason: Option<String>,
+    pub(super) skip_reason: Option<String>,
     flow: Option<String>,
     from: Option<String>,
     to: Option<String>,
@@ -213,9 +219,10 @@ impl RunCommand {
                 let answer = client.post(&["runs", &run.to_string(), "cancel"]).send().await?;
                 if out.is_json() { Ok(out.json(&answer)?) } else { Ok(out.line(&format!("{run} cancelled"))?) }
             }
-            Self::Rerun(Rerun { run: One { run }, idempotency_key }) => {
+            Self::Rerun(Rerun { run: One { run }, wait, idempotency_key }) => {
                 let request = client.post(&["runs", &run.to_string(), "rerun"]);
-                print_started(out, request.header_some("idempotency-key", idempotency_key).send().await?)
+                let started = request.header_some("idempotency-key", idempotency_key).send().await?;
+                wait.report(client, out, started).await
             }
             Self::Redrive(redrive) => redrive.run(client, out).await,
             Self::Log(One { run }) => follow(client, out, run).await,
@@ -324,16 +331,6 @@ pub(crate) fn note_more(page: &Page) {
     }
 }
 
-/// Prints the id of a run that a request created.
-pub(crate) fn print_started(out: Output, answer: Answer) -> anyhow::Result<()> {
-    if out.is_json() {
-        return Ok(out.json(&answer)?);
-    }
-    let run: RunView = answer.read()?;
-    let note = if run.state == "skipped" { format!(" skipped: {}", run.note(out)) } else { String::new() };
-    Ok(out.line(&format!("{}{note}", run.id))?)
-}
-
 fn print_run(out: Output, run: RunView) -> anyhow::Result<()> {
     let some = |text: &Option<String>| Text::plain(text.as_deref().unwrap_or_default());
     let attempt = match (run.attempt, run.lost) {
@@ -350,7 +347,7 @@ fn print_run(out: Output, run: RunView) -> anyhow::Result<()> {
         ("Flow", some(&run.flow)),
         ("Due", out.time_of((run.due_at != run.scheduled_at).then_some(&run.due_at))),
         ("Skipped", Text::plain(if run.skip_reason.is_some() { run.note(out) } else { String::new() })),
-        ("Because", Text::plain(run.skip_reason.as_deref().map(because).unwrap_or_default())),
+        ("Because", Text::plain(run.because())),
         ("Attempt", Text::plain(attempt)),
         ("Node", some(&run.node)),
         ("Started", out.time_of(run.started_at.as_ref())),
@@ -385,7 +382,7 @@ impl RunView {
         state_text(&self.state)
     }
 
-    fn duration(&self) -> String {
+    pub(super) fn duration(&self) -> String {
         took(self.duration_ms)
     }
 
@@ -400,15 +397,16 @@ impl RunView {
         }
     }
 
+    /// Explains the skip reason; empty for a run that was not skipped, and for a reason that only a later release knows.
+    pub(super) fn because(&self) -> String {
+        let reason = self.skip_reason.as_deref().and_then(SkipReason::from_word);
+        reason.map(|reason| reason_words(reason, None)).unwrap_or_default()
+    }
+
     /// State and tick, for the list of jobs.
     pub(crate) fn in_short(&self, out: Output) -> Text {
         self.state().and(&format!(" {}", out.time(&self.scheduled_at)))
     }
-}
-
-/// Explains a skip reason; empty for a reason that only a later release knows.
-fn because(reason: &str) -> String {
-    SkipReason::from_word(reason).map(|reason| reason_words(reason, None)).unwrap_or_default()
 }
 
 pub(crate) fn took(millis: Option<u64>) -> String {

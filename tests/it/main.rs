@@ -23,5 +23,6 @@ mod recover;
 mod settings;
 mod support;
 mod times;
+mod triggers;
 mod unreadable;
 mod workers;

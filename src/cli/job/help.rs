@@ -52,13 +52,17 @@ pub(super) const RESUME_HELP: &str = "\
 Examples:
   everytick job resume nightly
 
-Ticks during the pause get no run.";
+Ticks during the pause get no run. A disabled job is not resumed (exit 4): use `everytick job update nightly --enabled`.";
 
 pub(super) const TRIGGER_HELP: &str = "\
 Examples:
   everytick job trigger nightly
   everytick job trigger nightly --payload '{\"report\": \"monthly\"}'
-  everytick job trigger nightly --idempotency-key deploy-812";
+  everytick job trigger nightly --wait
+  everytick job trigger nightly --idempotency-key deploy-812
+
+Prints the id of the run on stdout. Exits with 4 if the run was skipped, such as when another run of the job is open.
+With --wait: exits with 0 only if the run succeeded. Ctrl-C stops waiting, not the run.";
 
 pub(super) const CANCEL_HELP: &str = "\
 Examples:

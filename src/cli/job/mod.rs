@@ -24,11 +24,12 @@ use self::{
     document::Document,
     flags::{JobFlags, UpdateFlags},
     help::*,
-    view::{JobView, print_cancelled, print_changed, print_explanation, print_job, print_next},
+    view::{JobView, print_cancelled, print_changed, print_explanation, print_job, print_next, print_resumed},
 };
 use super::{
     backfill::{self, Backfill},
     run::{self, RunFilter},
+    started::Wait,
 };
 use crate::{
     client::Client,
@@ -186,6 +187,8 @@ pub(crate) struct Trigger {
     /// Start the run even if the job's overlap policy would skip it
     #[arg(long)]
     force: bool,
+    #[command(flatten)]
+    wait: Wait,
     /// Create only one run, even if the request is repeated with this key
     #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
@@ -275,9 +278,7 @@ impl JobCommand {
                 let body = json!({ "note": note, "cancel": cancel });
                 print_changed(out, client.post(&["jobs", &job, "pause"]).json(&body)?.send().await?, "paused")
             }
-            Self::Resume(Named { job }) => {
-                print_changed(out, client.post(&["jobs", &job, "resume"]).send().await?, "resumed")
-            }
+            Self::Resume(Named { job }) => print_resumed(out, client.post(&["jobs", &job, "resume"]).send().await?),
             Self::Trigger(trigger) => trigger.run(client, out).await,
             Self::Backfill(backfill) => backfill.run(client, out).await,
             Self::Cancel(Named { job }) => {
@@ -392,7 +393,7 @@ impl Trigger {
         }
         let request =
             client.post(&["jobs", &self.job.job, "trigger"]).header_some("idempotency-key", self.idempotency_key);
-        run::print_started(out, request.json(&document)?.send().await?)
+        self.wait.report(client, out, request.json(&document)?.send().await?).await
     }
 }
 

@@ -7,6 +7,7 @@ use serde_json::{Value, value::RawValue};
 use crate::{
     cli::{flow_graph::ParentView, preview::Ticks, run::RunView},
     client::Answer,
+    failure::{Exit, Failure},
     output::{self, Output, Text, Tone},
 };
 
@@ -74,11 +75,36 @@ struct ScheduleView {
     exclude: Vec<String>,
 }
 
+/// Prints the job of an answer to `job resume`. A disabled job that was not paused has no ticks after the command either,
+/// which is an error.
+pub(super) fn print_resumed(out: Output, answer: Answer) -> anyhow::Result<()> {
+    let job: JobView = answer.read()?;
+    let enable = format!("enable it with `everytick job update {} --enabled`", job.name);
+    match (job.enabled, &job.effective_at) {
+        (true, _) => print_changed(out, answer, "resumed"),
+        (false, Some(_)) => {
+            print_changed(out, answer, "resumed")?;
+            output::note_line(&format!("{} is disabled, so it has no ticks; {enable}", job.name));
+            Ok(())
+        }
+        (false, None) => {
+            if out.is_json() {
+                out.json(&answer)?;
+            }
+            let message = format!("{} is disabled and not paused, so there is nothing to resume; {enable}", job.name);
+            Err(Failure::new(Exit::Conflict, message).into())
+        }
+    }
+}
+
 pub(super) fn print_changed(out: Output, answer: Answer, verb: &str) -> anyhow::Result<()> {
     if out.is_json() {
         return Ok(out.json(&answer)?);
     }
     let job: JobView = answer.read()?;
+    if let Some(unchanged) = job.unchanged(verb) {
+        return Ok(out.line(&unchanged)?);
+    }
     let out = out.in_zone(job.zone().as_deref());
     let since = job.effective_at.as_ref().map(|at| format!("; in effect since {}", out.time(at))).unwrap_or_default();
     let next = job.next_tick.as_ref().map(|at| format!("; next tick {}", out.time(at))).unwrap_or_default();
@@ -203,6 +229,18 @@ pub(super) fn print_job(out: Output, job: JobView) -> anyhow::Result<()> {
 }
 
 impl JobView {
+    /// The line of a command that found the job as requested and changed nothing.
+    fn unchanged(&self, verb: &str) -> Option<String> {
+        let is = match verb {
+            "paused" => "is paused already",
+            "resumed" => "is not paused",
+            "updated" => "is defined like this already",
+            _ => return None,
+        };
+        let same = self.effective_at.is_none() && self.backlog.is_none() && !self.cancelling;
+        same.then(|| format!("{} {is}; nothing was changed", self.name))
+    }
+
     /// The longest total time of all retries of a run. `None` if the job has no retries.
     fn longest_retry(&self) -> Option<&str> {
         self.retry["longest_total"].as_str().filter(|_| self.retry["max_retries"] != 0)
