@@ -32,9 +32,11 @@ impl AddressPolicy {
         &self.allow
     }
 
-    /// A mapped address (`::ffff:10.0.0.1`) is checked as its IPv4 address, because that one is dialled. An address that
-    /// tunnels to an IPv4 address needs that one to pass too. `allow` overrides the tables, for the address itself or for the
-    /// one inside.
+    /// Checks an address before it is dialled.
+    ///
+    /// - A mapped address (`::ffff:10.0.0.1`) is dialled as its IPv4 address, so the IPv4 address is checked.
+    /// - For an IPv6 address that tunnels to an IPv4 address, both addresses are checked.
+    /// - Each of them passes if it is public or in a range that the operator allows.
     pub fn check(&self, address: IpAddr) -> Result<(), Refused> {
         let address = address.to_canonical();
         if self.allow.iter().any(|range| range.contains(&address)) {

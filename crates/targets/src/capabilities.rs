@@ -28,7 +28,7 @@ pub struct Capabilities {
 /// The published form, as JSON. Later releases may add fields; a release ignores fields that it does not know.
 #[derive(Serialize, Deserialize)]
 struct Published {
-    /// Apart from the other kinds: the first release knew only this one.
+    /// Not in `kinds`, because the first release knew only this kind and reads only this field.
     #[serde(default)]
     shell: bool,
     #[serde(default)]
@@ -43,7 +43,7 @@ impl Capabilities {
         Self { kinds: kinds.iter().copied().collect(), addresses: AddressPolicy::new(webhook_ranges) }
     }
 
-    /// Of a node that delivers everything; for tests.
+    /// The capabilities of a node that delivers everything; for tests.
     #[must_use]
     pub fn all() -> Self {
         Self::new(TargetKind::ALL, vec![IpNet::V4(Default::default()), IpNet::V6(Default::default())])
@@ -60,7 +60,7 @@ impl Capabilities {
     #[must_use]
     pub fn publish(&self) -> String {
         let mut webhook_ranges = self.addresses.allowed().to_vec();
-        // The order of the flags has no meaning.
+        // Sorted: two nodes with the same flags in another order can deliver the same.
         webhook_ranges.sort_unstable();
         webhook_ranges.dedup();
         let shell = self.kinds.contains(&TargetKind::Shell);
@@ -80,7 +80,7 @@ impl Capabilities {
     }
 }
 
-/// For people: `shell, 10.0.0.0/8`, or `public webhooks only`.
+/// As text for operators: `shell, 10.0.0.0/8`, or `public webhooks only`.
 impl fmt::Display for Capabilities {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kinds = self.kinds.iter().map(|kind| kind.word().to_owned());

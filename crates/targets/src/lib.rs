@@ -103,14 +103,14 @@ macro_rules! define {
         #[must_use]
         pub fn validate(spec: &TargetSpec) -> Vec<Invalid> {
             let found = match spec { $(TargetSpec::$variant(spec) => $name::$variant::validate(spec),)* };
-            below(spec, found)
+            under_target(spec, found)
         }
 
         /// Why the operator of a node with these settings does not permit `spec`, by field.
         #[must_use]
         pub fn forbidden(spec: &TargetSpec, settings: &TargetSettings) -> Vec<Invalid> {
             let found = match spec { $(TargetSpec::$variant(spec) => $name::$variant::forbidden(spec, settings),)* };
-            below(spec, found)
+            under_target(spec, found)
         }
 
         /// What a job with this target needs, as far as its definition shows.
@@ -126,8 +126,8 @@ fn example<W: WireForm>(info: KindInfo) -> Option<W::Spec> {
     serde_json::from_str::<W>(info.example).ok()?.read(None, &mut Vec::new())
 }
 
-/// The errors of a target under the fields of the job.
-fn below(spec: &TargetSpec, found: Vec<Invalid>) -> Vec<Invalid> {
+/// Names the fields of the errors as fields of the job: `url` becomes `target.http.url`.
+fn under_target(spec: &TargetSpec, found: Vec<Invalid>) -> Vec<Invalid> {
     found.into_iter().map(|invalid| invalid.under(spec.kind()).under("target")).collect()
 }
 

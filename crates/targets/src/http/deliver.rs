@@ -26,17 +26,17 @@ use url::{Host, Url};
 use super::{
     dns::{CheckedResolver, Unresolved},
     own::{OwnAddresses, OwnApi},
-    validate::{read_url, validate_beside_url},
+    validate::{read_url, validate_all_but_url},
 };
 use crate::{AddressPolicy, Dispatch, Refused, TargetError, permanent_failure, tail::Tail};
 
-/// Maximum number of bytes read of an answer. The status has decided by then, and the connection is closed.
+/// Maximum number of bytes read of an answer. After that the connection is closed; the status line decides the outcome.
 pub const RESPONSE_BYTES_MAX: usize = 1024 * 1024;
 /// Longest delay that a receiver can ask for with Retry-After.
 pub const RETRY_AFTER_MAX: Span = Span::hours(1);
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Idle connections kept per host: as many as a node has slots by default. With fewer, the deliveries beyond would each reconnect.
+/// Idle connections kept per host: as many as a node has slots by default. With fewer, every further delivery would reconnect.
 const IDLE_PER_HOST_MAX: usize = 1_000;
 /// Shorter than the idle timeout of most servers, so that this side closes the connection, and rarely a server in mid-request.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(20);
@@ -44,16 +44,16 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(20);
 const HTTP2_PING_INTERVAL: Duration = Duration::from_secs(20);
 const HTTP2_PING_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum number of headers that a delivery adds to those of the job, including those of the HTTP client.
-const HEADERS_OF_OURS: usize = 16;
+const HEADERS_ADDED_MAX: usize = 16;
 pub(super) const OUT_OF_DESCRIPTORS: &str = "out of file descriptors; raise the open-file limit";
 const USER_AGENT: &str = concat!("everytick/", env!("CARGO_PKG_VERSION"));
 
 #[derive(Debug)]
 pub struct Http {
     client: Client,
-    /// For URLs with a host name and a port on which a node serves its API: this client connects to no address of a node. A
-    /// resolver does not know the port, so it takes a second client.
-    beside_own: Client,
+    /// The client for ports on which nodes of the cluster serve their API: it refuses host names that resolve to such a node. It
+    /// is a separate client, because a resolver does not learn the port of a request.
+    api_port_client: Client,
     policy: Arc<AddressPolicy>,
     own: OwnAddresses,
 }
@@ -65,13 +65,13 @@ impl Http {
         let (policy, own) = (Arc::new(policy), OwnAddresses::default());
         let resolver = CheckedResolver::new(Arc::clone(&policy), dns_servers.to_vec());
         let build = |own: Option<&OwnAddresses>| {
-            let client = builder(resolver.beside(own)).build().or_else(|error| {
+            let client = builder(resolver.refusing(own)).build().or_else(|error| {
                 tracing::warn!(error = %root_cause(&error), "https webhooks will fail: no CA certificates could be loaded");
-                builder(resolver.beside(own)).tls_certs_only([]).build()
+                builder(resolver.refusing(own)).tls_certs_only([]).build()
             });
             client.map_err(|source| TargetError::Client { source })
         };
-        Ok(Self { client: build(None)?, beside_own: build(Some(&own))?, policy, own })
+        Ok(Self { client: build(None)?, api_port_client: build(Some(&own))?, policy, own })
     }
 
     pub(crate) fn forbid(&self, addresses: Vec<SocketAddr>) {
@@ -88,7 +88,7 @@ impl Http {
     pub(super) async fn send(&self, dispatch: &Dispatch, to: &HttpTarget, cancel: &CancellationToken) -> Outcome {
         let (request, authority) = match self.request(dispatch, to) {
             Ok(ready) => ready,
-            Err(Unsendable::Wrong(error)) => return permanent_failure(error),
+            Err(Unsendable::Invalid(error)) => return permanent_failure(error),
             Err(Unsendable::Refused(refused)) => return not_here(refused.to_string(), refused),
             Err(Unsendable::OwnApi(own)) => return permanent_failure(own.to_string()),
         };
@@ -107,16 +107,16 @@ impl Http {
     /// Builds the request and checks everything that can be checked before using the network. Also returns host and port for error
     /// messages, because the rest of a URL may contain a token.
     fn request(&self, dispatch: &Dispatch, to: &HttpTarget) -> Result<(Request, String), Unsendable> {
-        let url = read_url(to).map_err(|invalid| Unsendable::Wrong(invalid.to_string()))?;
-        if let Some(invalid) = validate_beside_url(to).first() {
-            return Err(Unsendable::Wrong(invalid.to_string()));
+        let url = read_url(to).map_err(|invalid| Unsendable::Invalid(invalid.to_string()))?;
+        if let Some(invalid) = validate_all_but_url(to).first() {
+            return Err(Unsendable::Invalid(invalid.to_string()));
         }
         self.check_literal(&url)?;
         let authority = url.authority().to_owned();
 
         let body = dispatch.payload.as_deref().filter(|_| to.method != HttpMethod::Get);
         let mut request = Request::new(method(to.method), url);
-        *request.headers_mut() = headers(dispatch, to, body).map_err(Unsendable::Wrong)?;
+        *request.headers_mut() = headers(dispatch, to, body).map_err(Unsendable::Invalid)?;
         *request.body_mut() = body.map(|body| body.to_owned().into());
         Ok((request, authority))
     }
@@ -135,7 +135,8 @@ impl Http {
 
     async fn exchange(&self, request: Request, tail: &mut Tail) -> Result<Answer, reqwest::Error> {
         let port = request.url().port_or_known_default();
-        let client = if port.is_some_and(|port| self.own.has_port(port)) { &self.beside_own } else { &self.client };
+        let is_api_port = port.is_some_and(|port| self.own.has_port(port));
+        let client = if is_api_port { &self.api_port_client } else { &self.client };
         let mut response = client.execute(request).await?;
         let answer = Answer::of(&response);
         if answer.asynchronous {
@@ -150,12 +151,13 @@ impl Http {
 
 /// Why a request cannot be sent.
 enum Unsendable {
-    Wrong(String),
+    /// The definition is invalid.
+    Invalid(String),
     Refused(Refused),
     OwnApi(OwnApi),
 }
 
-/// This node may not reach the address. Another node may be allowed to.
+/// The outcome if this node may not reach the address. Another node may be allowed to.
 fn not_here(error: String, refused: Refused) -> Outcome {
     Outcome::NotHere { error, address: Some(refused.address) }
 }
@@ -184,9 +186,10 @@ fn method(method: HttpMethod) -> Method {
     }
 }
 
-/// The job's headers, overridden by ours. Without a body there is no content type: with one, some servers expect a body.
+/// The job's headers, and those that every delivery has. A request without a body has no content type, because some servers
+/// would expect a body.
 fn headers(dispatch: &Dispatch, to: &HttpTarget, body: Option<&str>) -> Result<HeaderMap, String> {
-    let mut headers = HeaderMap::with_capacity(to.headers.len() + HEADERS_OF_OURS);
+    let mut headers = HeaderMap::with_capacity(to.headers.len() + HEADERS_ADDED_MAX);
     if body.is_some() {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     }
@@ -197,34 +200,34 @@ fn headers(dispatch: &Dispatch, to: &HttpTarget, body: Option<&str>) -> Result<H
         value.set_sensitive(true);
         headers.insert(name, value);
     }
-    let mut ours = Ours::default();
+    let mut added = AddedHeaders::default();
     for fact in dispatch.facts() {
-        ours.set(fact.header, fact.value);
+        added.set(fact.header, fact.value);
     }
     let seconds = dispatch.now.millis().div_euclid(1_000);
-    ours.set("idempotency-key", &dispatch.run);
-    ours.set(standardwebhooks::HEADER_WEBHOOK_ID, &dispatch.run);
-    ours.set(standardwebhooks::HEADER_WEBHOOK_TIMESTAMP, &seconds);
+    added.set("idempotency-key", &dispatch.run);
+    added.set(standardwebhooks::HEADER_WEBHOOK_ID, &dispatch.run);
+    added.set(standardwebhooks::HEADER_WEBHOOK_TIMESTAMP, &seconds);
     if let Some(secret) = &to.secret {
         let signature = standardwebhooks::Webhook::new(secret)
             .and_then(|key| key.sign(&dispatch.run.to_string(), seconds, body.unwrap_or_default().as_bytes()))
             .map_err(|_| "the secret cannot be used to sign".to_owned())?;
-        ours.set(standardwebhooks::HEADER_WEBHOOK_SIGNATURE, &signature);
+        added.set(standardwebhooks::HEADER_WEBHOOK_SIGNATURE, &signature);
     }
-    ours.put_into(&mut headers)?;
+    added.put_into(&mut headers)?;
     Ok(headers)
 }
 
 /// The headers that every delivery adds, with their values in one buffer. The client copies the headers of a request twice; a
 /// buffer per value would cost three allocations each time.
 #[derive(Default)]
-struct Ours {
+struct AddedHeaders {
     text: String,
     /// Each name, and where its value ends in `text`.
     ends: Vec<(&'static str, usize)>,
 }
 
-impl Ours {
+impl AddedHeaders {
     fn set(&mut self, name: &'static str, value: &dyn Display) {
         // Writing to a `String` does not fail.
         let _ = write!(self.text, "{value}");
@@ -335,7 +338,7 @@ fn retry_after(value: &str, now: DbTime) -> Option<Span> {
     Some(delay.min(RETRY_AFTER_MAX))
 }
 
-/// No answer was received: reports the innermost cause, once.
+/// The outcome if no answer was received. Its error names the innermost cause.
 fn unanswered(error: &reqwest::Error, authority: &str) -> Outcome {
     if let Some(own) = causes(error).find_map(|cause| cause.downcast_ref::<OwnApi>()) {
         return permanent_failure(format!("cannot deliver to {authority}: {own}"));
@@ -346,7 +349,7 @@ fn unanswered(error: &reqwest::Error, authority: &str) -> Outcome {
     if causes(error).any(is_out_of_descriptors) {
         return unsent(authority, OUT_OF_DESCRIPTORS);
     }
-    if let Some(Unresolved::NotAsked(why)) = causes(error).find_map(|cause| cause.downcast_ref()) {
+    if let Some(Unresolved::NotQueried(why)) = causes(error).find_map(|cause| cause.downcast_ref()) {
         return unsent(authority, why);
     }
     let cause = root_cause(error);
@@ -360,7 +363,7 @@ fn unanswered(error: &reqwest::Error, authority: &str) -> Outcome {
     Outcome::Failed { error, output: None, retry: Retry::Allowed }
 }
 
-/// The cause is on this node, so the run is released without using an attempt.
+/// The outcome if the cause is on this node: the run is released without using an attempt.
 fn unsent(authority: &str, why: &str) -> Outcome {
     tracing::warn!(to = authority, "a run is released unsent: {why}");
     Outcome::Unsent

@@ -32,7 +32,7 @@ impl Kind for Http {
         validate::validate(spec)
     }
 
-    /// A host name shows nothing before it is resolved.
+    /// `None` for a host name: its address is not known before it is resolved.
     fn needs(spec: &HttpTarget) -> Option<Needs> {
         match validate::read_url(spec).ok()?.host()? {
             Host::Ipv4(address) => Some(Needs::Address(address.into())),

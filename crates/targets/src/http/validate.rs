@@ -37,7 +37,7 @@ const HEADER_PREFIXES_RESERVED: [&str; 2] = ["webhook-", "everytick-"];
 /// All errors, by field; empty when the definition can be delivered.
 pub(super) fn validate(http: &HttpTarget) -> Vec<Invalid> {
     let url = read_url(http).err();
-    url.into_iter().chain(validate_beside_url(http)).collect()
+    url.into_iter().chain(validate_all_but_url(http)).collect()
 }
 
 pub(super) fn read_url(http: &HttpTarget) -> Result<Url, Invalid> {
@@ -45,7 +45,7 @@ pub(super) fn read_url(http: &HttpTarget) -> Result<Url, Invalid> {
 }
 
 /// The errors outside the URL. Separate, because a delivery parses the URL itself and parsing is expensive.
-pub(super) fn validate_beside_url(http: &HttpTarget) -> Vec<Invalid> {
+pub(super) fn validate_all_but_url(http: &HttpTarget) -> Vec<Invalid> {
     let mut found = Vec::new();
     check_headers(http, &mut found);
     if let Some(Err(message)) = http.secret.as_deref().map(check_secret) {

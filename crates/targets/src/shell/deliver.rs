@@ -28,7 +28,7 @@ pub const TERM_GRACE: Duration = Duration::from_secs(5);
 
 /// How long a descendant may continue to write after the command itself has ended.
 const LINGER: Duration = Duration::from_millis(500);
-/// How long to wait for a killed command to end. A command stuck in the kernel is left to the system.
+/// How long to wait for a killed command to end. The delivery does not wait longer for a command that is stuck in the kernel.
 const KILL_WAIT: Duration = Duration::from_secs(1);
 const READ_BYTES: usize = 16 * 1024;
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -164,11 +164,11 @@ fn conclude(status: io::Result<ExitStatus>, output: Option<String>) -> Outcome {
 fn not_started(error: &io::Error, what: &ShellTarget) -> Outcome {
     const ENFILE: i32 = 23;
     const EMFILE: i32 = 24;
-    let short = matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::OutOfMemory)
+    let is_temporary = matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::OutOfMemory)
         || matches!(error.raw_os_error(), Some(ENFILE | EMFILE));
-    let place = what.workdir.as_ref().map(|workdir| format!(" in {workdir:?}")).unwrap_or_default();
-    let error = format!("could not start {:?}{place}: {error}", program(&what.command));
-    Outcome::Failed { error, output: None, retry: if short { Retry::Allowed } else { Retry::Never } }
+    let workdir = what.workdir.as_ref().map(|workdir| format!(" in {workdir:?}")).unwrap_or_default();
+    let error = format!("could not start {:?}{workdir}: {error}", program(&what.command));
+    Outcome::Failed { error, output: None, retry: if is_temporary { Retry::Allowed } else { Retry::Never } }
 }
 
 /// A command and its descendants. Dropping it kills them all; `kill_on_drop` alone would kill only the command and leave its

@@ -18,8 +18,8 @@ use crate::support::{Receiver, post, started, within};
 /// Answers 127.0.0.1 for every name except those under `dead.test`. Counts the queries.
 async fn name_server() -> (SocketAddr, Arc<AtomicUsize>) {
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-    let (address, asked) = (socket.local_addr().unwrap(), Arc::new(AtomicUsize::new(0)));
-    let count = asked.clone();
+    let (address, queries) = (socket.local_addr().unwrap(), Arc::new(AtomicUsize::new(0)));
+    let count = queries.clone();
     tokio::spawn(async move {
         let mut packet = [0; 512];
         while let Ok((length, from)) = socket.recv_from(&mut packet).await {
@@ -29,7 +29,7 @@ async fn name_server() -> (SocketAddr, Arc<AtomicUsize>) {
             }
         }
     });
-    (address, asked)
+    (address, queries)
 }
 
 /// A query has 12 bytes of header, the name as labels, and 4 bytes of type and class.
@@ -53,14 +53,15 @@ fn answer(question: &[u8]) -> Option<Vec<u8>> {
     Some(answer)
 }
 
-fn asking_server(addresses: AddressPolicy, server: SocketAddr) -> Targets {
+fn targets_with(addresses: AddressPolicy, server: SocketAddr) -> Targets {
     started(TargetSettings { addresses, dns_servers: vec![server], shell: None })
 }
 
-async fn asking() -> (Arc<Targets>, Arc<AtomicUsize>) {
-    let (server, asked) = name_server().await;
+/// Targets that query a test name server, and the number of its queries.
+async fn targets_and_queries() -> (Arc<Targets>, Arc<AtomicUsize>) {
+    let (server, queries) = name_server().await;
     let loopback = AddressPolicy::new(vec!["127.0.0.0/8".parse().unwrap()]);
-    (Arc::new(asking_server(loopback, server)), asked)
+    (Arc::new(targets_with(loopback, server)), queries)
 }
 
 fn to(host: &str, receiver: &Receiver) -> Dispatch {
@@ -74,7 +75,7 @@ async fn deliver(targets: &Targets, dispatch: &Dispatch) -> Outcome {
 /// With 16 lookups of 2 s at a time, those of the dead zone would take 37 s, and the others would wait for them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_unanswered_zone_does_not_delay_other_webhooks() {
-    let ((targets, _), receiver) = (asking().await, Receiver::with_status(200).await);
+    let ((targets, _), receiver) = (targets_and_queries().await, Receiver::with_status(200).await);
     let mut dead = JoinSet::new();
     for n in 0..300 {
         let (targets, dispatch) = (targets.clone(), to(&format!("n{n}.dead.test"), &receiver));
@@ -94,23 +95,23 @@ async fn an_unanswered_zone_does_not_delay_other_webhooks() {
 
 #[tokio::test]
 async fn lookups_are_cached_between_deliveries() {
-    let ((targets, asked), receiver) = (asking().await, Receiver::with_status(200).await);
+    let ((targets, queries), receiver) = (targets_and_queries().await, Receiver::with_status(200).await);
     for _ in 0..20 {
         let outcome = deliver(&targets, &to("hook.live.test", &receiver)).await;
         assert!(matches!(outcome, Outcome::Succeeded { .. }), "{outcome:?}");
     }
-    assert!(asked.load(Ordering::SeqCst) <= 4, "one A and one AAAA query, each repeated at most once");
+    assert!(queries.load(Ordering::SeqCst) <= 4, "one A and one AAAA query, each repeated at most once");
 }
 
 #[tokio::test]
 async fn localhost_needs_no_name_server() {
     let receiver = Receiver::with_status(200).await;
     let loopback = AddressPolicy::new(vec!["127.0.0.0/8".parse().unwrap(), "::1/128".parse().unwrap()]);
-    let nobody: SocketAddr = ([127, 0, 0, 1], 9).into();
-    let targets = asking_server(loopback, nobody);
+    let closed: SocketAddr = ([127, 0, 0, 1], 9).into();
+    let targets = targets_with(loopback, closed);
     let outcome = deliver(&targets, &to("localhost", &receiver)).await;
     assert!(matches!(outcome, Outcome::Succeeded { .. }), "{outcome:?}");
-    let refused = asking_server(AddressPolicy::default(), nobody);
+    let refused = targets_with(AddressPolicy::default(), closed);
     let Outcome::NotHere { error, .. } = deliver(&refused, &to("localhost", &receiver)).await else {
         panic!("refused")
     };

@@ -1,4 +1,4 @@
-//! What is sent, the outcome by answer, and the refused addresses.
+//! Webhooks: the request, the outcome by answer, and the refused addresses.
 
 use std::{net::SocketAddr, process::Command};
 
@@ -12,7 +12,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::support::{
-    Receiver, babbling, breaking_off_after, deliver, dispatch, http, post, stalling_after, started, targets, within,
+    Receiver, breaking_off_after, deliver, dispatch, endless, http, post, stalling_after, started, targets, within,
 };
 
 const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
@@ -190,7 +190,7 @@ async fn the_end_of_a_long_body_is_kept() {
 
 #[tokio::test]
 async fn an_endless_body_is_read_only_up_to_the_limit() {
-    let address = babbling().await;
+    let address = endless().await;
     let outcome = within("the end of a body", deliver(&post(format!("http://{address}/")))).await;
     let Outcome::Succeeded { output: Some(output) } = outcome else { panic!("{outcome:?}") };
     assert_eq!(output.len(), OUTPUT_TAIL_BYTES_MAX);
@@ -330,8 +330,8 @@ async fn a_proxy_in_the_environment_is_not_used() {
         .envs(["NO_PROXY", "no_proxy"].map(|name| (name, "")))
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&again.stdout);
-    assert!(again.status.success() && said.contains("1 passed"), "{said}");
+    let printed = String::from_utf8_lossy(&again.stdout);
+    assert!(again.status.success() && printed.contains("1 passed"), "{printed}");
 }
 
 #[tokio::test]

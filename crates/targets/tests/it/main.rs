@@ -1,6 +1,6 @@
 //! Tests of the targets from outside: real requests to a receiver on loopback, real processes.
 
-#![allow(clippy::unwrap_used, reason = "clippy excuses tests, but not the helpers beside them")]
+#![allow(clippy::unwrap_used, reason = "clippy allows it in test functions, but not in their helpers")]
 
 mod dns;
 mod http;

@@ -1,4 +1,4 @@
-//! How a command starts, its input and environment, the outcome by its end, and that no process is left behind.
+//! Commands: their start, input and environment, the outcome by exit status, and that no process is left behind.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -9,7 +9,7 @@ use everytick_domain::{
 use everytick_targets::{Discard, Dispatch, OUTPUT_TAIL_BYTES_MAX, Stream, Target, TargetSettings};
 use tokio_util::sync::CancellationToken;
 
-use crate::support::{Heard, deliver, dispatch, started, targets, within};
+use crate::support::{LiveLines, deliver, dispatch, started, targets, within};
 
 fn command(command: Command) -> ShellTarget {
     ShellTarget { command, env: BTreeMap::new(), workdir: None }
@@ -47,11 +47,11 @@ async fn gone(pid: &str) {
 
 /// Delivers, and cancels after the command has printed `lines` lines. Returns those lines and the outcome.
 async fn cancelled_after(lines: usize, dispatch: &Dispatch) -> (Vec<String>, Outcome) {
-    let (heard, cancel) = (Heard::default(), CancellationToken::new());
+    let (live, cancel) = (LiveLines::default(), CancellationToken::new());
     let targets = targets();
     let (outcome, lines) =
-        tokio::join!(within("the end of the delivery", targets.deliver(dispatch, &heard, &cancel)), async {
-            let lines = heard.lines(lines).await;
+        tokio::join!(within("the end of the delivery", targets.deliver(dispatch, &live, &cancel)), async {
+            let lines = live.lines(lines).await;
             cancel.cancel();
             lines
         });
@@ -71,9 +71,9 @@ async fn a_script_is_executed_by_the_shell() {
 
 #[tokio::test]
 async fn the_environment_has_the_variables_of_job_and_run_and_none_of_the_node() {
-    let mut what = command(Command::Argv(vec!["env".to_owned()]));
-    what.env = [("REPORT".to_owned(), "daily = yes".to_owned()), ("LANG".to_owned(), "de_DE.UTF-8".to_owned())].into();
-    let sent = dispatch(TargetSpec::Shell(what));
+    let mut spec = command(Command::Argv(vec!["env".to_owned()]));
+    spec.env = [("REPORT".to_owned(), "daily = yes".to_owned()), ("LANG".to_owned(), "de_DE.UTF-8".to_owned())].into();
+    let sent = dispatch(TargetSpec::Shell(spec));
     let Outcome::Succeeded { output: Some(output) } = deliver(&sent).await else { panic!() };
     let mut seen: BTreeMap<&str, &str> = output.lines().map(|line| line.split_once('=').unwrap()).collect();
     seen.remove("HOME");
@@ -100,10 +100,10 @@ async fn the_environment_has_the_variables_of_job_and_run_and_none_of_the_node()
 #[tokio::test]
 async fn a_command_runs_in_the_workdir_of_the_job() {
     let dir = tempfile::tempdir().unwrap();
-    let place = dir.path().canonicalize().unwrap().to_str().unwrap().to_owned();
-    let mut what = command(Command::Argv(vec!["pwd".to_owned()]));
-    what.workdir = Some(place.clone());
-    assert_eq!(deliver(&dispatch(TargetSpec::Shell(what))).await, succeeded(&format!("{place}\n")));
+    let workdir = dir.path().canonicalize().unwrap().to_str().unwrap().to_owned();
+    let mut spec = command(Command::Argv(vec!["pwd".to_owned()]));
+    spec.workdir = Some(workdir.clone());
+    assert_eq!(deliver(&dispatch(TargetSpec::Shell(spec))).await, succeeded(&format!("{workdir}\n")));
 }
 
 #[tokio::test]
@@ -159,10 +159,10 @@ async fn a_command_that_cannot_be_started_is_named_and_not_retried() {
 
 #[tokio::test]
 async fn both_streams_are_streamed_live_and_stored_together() {
-    let heard = Heard::default();
+    let live = LiveLines::default();
     let sent = script("echo out; echo err >&2");
-    let outcome = targets().deliver(&sent, &heard, &CancellationToken::new()).await;
-    assert_eq!((heard.text(Stream::Stdout).as_str(), heard.text(Stream::Stderr).as_str()), ("out\n", "err\n"));
+    let outcome = targets().deliver(&sent, &live, &CancellationToken::new()).await;
+    assert_eq!((live.text(Stream::Stdout).as_str(), live.text(Stream::Stderr).as_str()), ("out\n", "err\n"));
     let Outcome::Succeeded { output: Some(output) } = outcome else { panic!() };
     assert!(["out\nerr\n", "err\nout\n"].contains(&output.as_str()), "{output}");
 }
@@ -207,8 +207,8 @@ async fn a_command_that_exceeds_its_timeout_is_stopped_with_its_children() {
     let after = Span::millis(400);
     let sent = Dispatch { timeout: after, ..script("sleep 1000 & echo $!; wait") };
     let outcome = within("the time-out", deliver(&sent)).await;
-    let Outcome::TimedOut { after: told, output: Some(pid) } = outcome else { panic!("{outcome:?}") };
-    assert_eq!(told, after);
+    let Outcome::TimedOut { after: reported, output: Some(pid) } = outcome else { panic!("{outcome:?}") };
+    assert_eq!(reported, after);
     gone(pid.trim()).await;
 }
 
@@ -245,8 +245,8 @@ async fn a_daemon_in_its_own_session_does_not_delay_the_outcome_and_survives() {
     let dir = tempfile::tempdir().unwrap();
     let mut sent =
         script("setsid sh -c 'echo $$; touch there; exec sleep 60' & until [ -e there ]; do sleep 0.01; done");
-    let TargetSpec::Shell(what) = &mut sent.target else { panic!() };
-    what.workdir = Some(dir.path().to_str().unwrap().to_owned());
+    let TargetSpec::Shell(spec) = &mut sent.target else { panic!() };
+    spec.workdir = Some(dir.path().to_str().unwrap().to_owned());
     let outcome = within("the end of the delivery although a pipe is open", deliver(&sent)).await;
     let Outcome::Succeeded { output: Some(pid) } = outcome else { panic!("{outcome:?}") };
     assert!(!is_gone(pid.trim()), "a process that leaves the group survives");
@@ -262,15 +262,15 @@ async fn output_of_a_child_after_the_end_of_the_command_is_kept() {
 
 #[tokio::test]
 async fn dropping_the_delivery_kills_the_group() {
-    let heard = Arc::new(Heard::default());
+    let live = Arc::new(LiveLines::default());
     let task = tokio::spawn({
-        let heard = Arc::clone(&heard);
+        let live = Arc::clone(&live);
         async move {
             let sent = script("trap '' TERM; sleep 1000 & echo $$; echo $!; wait");
-            targets().deliver(&sent, &*heard, &CancellationToken::new()).await
+            targets().deliver(&sent, &*live, &CancellationToken::new()).await
         }
     });
-    let pids = heard.lines(2).await;
+    let pids = live.lines(2).await;
     task.abort();
     for pid in &pids {
         gone(pid).await;

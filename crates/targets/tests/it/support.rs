@@ -33,7 +33,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 /// Longest time that a test waits for an expected event.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const WAIT_MAX: Duration = Duration::from_secs(10);
 /// Short, because a command that ignores TERM uses all of it. Long enough for other commands on a busy machine.
 pub(crate) const GRACE: Duration = Duration::from_secs(1);
 
@@ -51,7 +51,7 @@ pub(crate) fn dispatch(target: TargetSpec) -> Dispatch {
         node: "node-1".to_owned(),
         now: "2026-11-16T07:00:05.250Z".parse().unwrap(),
         payload: Some(r#"{"report":"daily"}"#.to_owned()),
-        timeout: Span::from(PATIENCE),
+        timeout: Span::from(WAIT_MAX),
         target,
     }
 }
@@ -80,24 +80,24 @@ pub(crate) async fn deliver(dispatch: &Dispatch) -> Outcome {
 }
 
 pub(crate) async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(PATIENCE, future).await.unwrap_or_else(|_| panic!("waited in vain: {what}"))
+    tokio::time::timeout(WAIT_MAX, future).await.unwrap_or_else(|_| panic!("not within {WAIT_MAX:?}: {what}"))
 }
 
 /// Records the output of a command and wakes waiting tests.
 #[derive(Default)]
-pub(crate) struct Heard {
+pub(crate) struct LiveLines {
     chunks: Mutex<Vec<(Stream, Vec<u8>)>>,
     more: Notify,
 }
 
-impl LiveOutput for Heard {
+impl LiveOutput for LiveLines {
     fn push(&self, stream: Stream, chunk: &[u8]) {
         self.chunks.lock().unwrap().push((stream, chunk.to_vec()));
         self.more.notify_one();
     }
 }
 
-impl Heard {
+impl LiveLines {
     pub(crate) fn text(&self, of: Stream) -> String {
         let chunks = self.chunks.lock().unwrap();
         let bytes: Vec<u8> = chunks.iter().filter(|(stream, _)| *stream == of).flat_map(|(_, c)| c.clone()).collect();
@@ -144,15 +144,15 @@ impl Receiver {
     pub(crate) async fn answering(answer: impl Fn() -> Response + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let (tell, seen) = mpsc::unbounded_channel();
+        let (sender, seen) = mpsc::unbounded_channel();
         let answer = Arc::new(answer);
         let app = Router::new().fallback(move |request: Request| {
-            let (tell, answer) = (tell.clone(), Arc::clone(&answer));
+            let (sender, answer) = (sender.clone(), Arc::clone(&answer));
             async move {
                 let (head, body) = request.into_parts();
                 let body = to_bytes(body, usize::MAX).await.unwrap();
                 let body = String::from_utf8(body.to_vec()).unwrap();
-                tell.send(Seen { method: head.method, uri: head.uri, headers: head.headers, body }).unwrap();
+                sender.send(Seen { method: head.method, uri: head.uri, headers: head.headers, body }).unwrap();
                 answer()
             }
         });
@@ -219,7 +219,7 @@ pub(crate) async fn stalling_after(bytes: &'static str) -> (SocketAddr, oneshot:
 }
 
 /// A server that answers one request with an endless body.
-pub(crate) async fn babbling() -> SocketAddr {
+pub(crate) async fn endless() -> SocketAddr {
     let (address, _) = one_connection(|mut stream| async move {
         stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.unwrap();
         while stream.write_all(&[b'x'; 64 * 1024]).await.is_ok() {}
@@ -233,14 +233,14 @@ async fn one_connection<F: Future<Output = ()> + Send>(
 ) -> (SocketAddr, oneshot::Receiver<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let (tell, arrived) = oneshot::channel();
+    let (sender, arrived) = oneshot::channel();
     tokio::spawn(async move {
         let (mut stream, _) = listener.accept().await.unwrap();
         let mut request = Vec::new();
         while !request.windows(4).any(|four| four == b"\r\n\r\n") {
             assert_ne!(stream.read_buf(&mut request).await.unwrap(), 0, "the request ended early");
         }
-        let _ = tell.send(());
+        let _ = sender.send(());
         then(stream).await;
     });
     (address, arrived)

@@ -13,8 +13,9 @@ use super::Unresolved;
 pub(super) const NEGATIVE: Duration = Duration::from_secs(5);
 /// An answer within this time is quick. A slow server occupies permits like one that does not answer.
 const QUICK: Duration = Duration::from_millis(500);
-/// Long enough for the host name of a daily job.
+/// A name is proven this long after its last quick answer: long enough for the host name of a daily job.
 const PROVEN_FOR: Duration = Duration::from_secs(2 * 24 * 3_600);
+/// A name is suspect this long after a slow or unanswered lookup.
 const SUSPECT_FOR: Duration = Duration::from_secs(60);
 /// After this many unanswered lookups in a row a zone counts as silent. A proven name loses its reputation after as many.
 const SILENT_LOOKUPS: u32 = 4;
@@ -101,25 +102,25 @@ impl Known {
     }
 
     /// The answer when other lookups occupied the permits. A suspect name whose last lookup failed counts as failed again;
-    /// otherwise its runs would be released unsent forever. In all other cases nothing is known against the name.
-    pub(super) fn crowded_out(&mut self, name: &str, now: Instant) -> Unresolved {
+    /// otherwise its runs would be released unsent forever. Any other name was not queried.
+    pub(super) fn without_permit(&mut self, name: &str, now: Instant) -> Unresolved {
         match self.names.get_mut(name) {
             Some(known) if known.reputation(now) == Reputation::Suspect => match &known.answer {
                 Err(failed @ Unresolved::Failed(_)) => {
                     (known.until, known.late_at) = (now + NEGATIVE, now);
                     failed.clone()
                 }
-                Err(Unresolved::NotAsked(_)) | Ok(_) => CROWDED_OUT,
+                Err(Unresolved::NotQueried(_)) | Ok(_) => NO_PERMIT,
             },
-            _ => CROWDED_OUT,
+            _ => NO_PERMIT,
         }
     }
 
     pub(super) fn remember(&mut self, name: &str, answer: Answer, until: Instant, pace: Pace, now: Instant) {
-        self.make_room(now);
+        self.evict(now);
         if self.names.len() < NAMES_MAX || self.names.contains_key(name) {
-            let fresh = KnownName { answer: answer.clone(), until, resolved_at: None, late: 0, late_at: now };
-            let known = self.names.entry(name.into()).or_insert(fresh);
+            let new = KnownName { answer: answer.clone(), until, resolved_at: None, late: 0, late_at: now };
+            let known = self.names.entry(name.into()).or_insert(new);
             (known.answer, known.until) = (answer, until);
             match (pace, &known.answer) {
                 (Pace::Quick, Ok(_)) => (known.resolved_at, known.late) = (Some(now), 0),
@@ -140,8 +141,8 @@ impl Known {
         }
     }
 
-    /// Keeps names that resolve longest, so that a flood of dead names does not make them new again.
-    fn make_room(&mut self, now: Instant) {
+    /// Removes names if there are too many, those that resolve last. So a flood of dead names does not make them new again.
+    fn evict(&mut self, now: Instant) {
         if self.names.len() >= NAMES_MAX {
             self.names.retain(|_, name| now < name.until || name.reputation(now) != Reputation::New);
         }
@@ -151,8 +152,8 @@ impl Known {
     }
 }
 
-const CROWDED_OUT: Unresolved =
-    Unresolved::NotAsked("other DNS lookups occupy all permits, so its name could not be looked up");
+const NO_PERMIT: Unresolved =
+    Unresolved::NotQueried("other DNS lookups occupy all permits, so its name could not be looked up");
 
 /// The zone of a name: everything after its first dot. If that is only a top-level domain, or one like `co.uk`, the zone is the
 /// name itself: unrelated names must not share a zone.
@@ -250,15 +251,15 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_name_without_a_permit_in_time_counts_as_not_asked_unless_it_failed_before() {
+    fn a_name_without_a_permit_in_time_counts_as_not_queried_unless_it_failed_before() {
         let (mut known, start) = (Known::default(), now());
         known.remember("dead.example", failed(), start, Pace::Silent, start);
         known.remember("slow.example", found(), start, Pace::Slow, start);
         known.remember("live.example", found(), start, Pace::Quick, start);
         for name in ["new.example", "slow.example", "live.example"] {
-            assert!(matches!(known.crowded_out(name, start), Unresolved::NotAsked(_)), "{name}");
+            assert!(matches!(known.without_permit(name, start), Unresolved::NotQueried(_)), "{name}");
         }
-        assert!(matches!(known.crowded_out("dead.example", start), Unresolved::Failed(_)));
+        assert!(matches!(known.without_permit("dead.example", start), Unresolved::Failed(_)));
     }
 
     #[test]

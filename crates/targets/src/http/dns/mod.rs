@@ -56,7 +56,7 @@ const LOOKUPS_PROVEN_MAX: usize = 6;
 const LOOKUPS_NEW_MAX: usize = 6;
 const LOOKUPS_SUSPECT_MAX: usize = 4;
 /// The system's resolver settings and hosts file are reloaded this often.
-const SETTINGS_KEPT: Duration = Duration::from_secs(60);
+const SETTINGS_RELOADED_EVERY: Duration = Duration::from_secs(60);
 
 /// Why a lookup gave no address.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -66,7 +66,7 @@ pub(crate) enum Unresolved {
     Failed(Arc<str>),
     /// This node could not look the name up, which proves nothing about the name. Nothing was sent to the receiver.
     #[error("{0}")]
-    NotAsked(&'static str),
+    NotQueried(&'static str),
 }
 
 /// The resolver of the HTTP client. Clones share their lookups.
@@ -84,8 +84,8 @@ impl CheckedResolver {
         Self { policy, own: None, lookups: Arc::new(Lookups::new(servers)) }
     }
 
-    /// The same resolver for requests to a port on which nodes of the cluster listen.
-    pub(crate) fn beside(&self, own: Option<&OwnAddresses>) -> Self {
+    /// The same resolver, which refuses the addresses of the cluster's nodes too.
+    pub(crate) fn refusing(&self, own: Option<&OwnAddresses>) -> Self {
         Self { own: own.cloned(), ..self.clone() }
     }
 }
@@ -127,8 +127,8 @@ fn dialable(
 
 struct Lookups {
     servers: Vec<SocketAddr>,
-    names: Gates,
-    zones: Gates,
+    names: KeyedPermits,
+    zones: KeyedPermits,
     proven: Arc<Semaphore>,
     new: Arc<Semaphore>,
     suspect: Arc<Semaphore>,
@@ -141,8 +141,8 @@ impl Lookups {
         let permits = |count| Arc::new(Semaphore::new(count));
         Self {
             servers,
-            names: Gates::new(LOOKUPS_PER_NAME_MAX),
-            zones: Gates::new(LOOKUPS_PER_ZONE_MAX),
+            names: KeyedPermits::new(LOOKUPS_PER_NAME_MAX),
+            zones: KeyedPermits::new(LOOKUPS_PER_ZONE_MAX),
             proven: permits(LOOKUPS_PROVEN_MAX),
             new: permits(LOOKUPS_NEW_MAX),
             suspect: permits(LOOKUPS_SUSPECT_MAX),
@@ -157,14 +157,14 @@ impl Lookups {
         }
         let Ok(_permits) = tokio::time::timeout(LOOKUP_LIMIT, self.permits(name)).await else {
             let mut known = self.known();
-            return known.answer(name, now()).unwrap_or_else(|| Err(known.crowded_out(name, now())));
+            return known.answer(name, now()).unwrap_or_else(|| Err(known.without_permit(name, now())));
         };
         // Another lookup of the name may have ended meanwhile.
         if let Some(answer) = self.known().answer(name, now()) {
             return answer;
         }
         let begun = now();
-        let (answer, until, silent) = self.ask(name).await?;
+        let (answer, until, silent) = self.query(name).await?;
         let pace = Pace::of(silent, now().saturating_duration_since(begun));
         self.known().remember(name, answer.clone(), until, pace, now());
         answer
@@ -172,22 +172,22 @@ impl Lookups {
 
     /// One permit of each kind, the narrowest first: a lookup that waits for its name blocks no permit that other names need.
     async fn permits(&self, name: &str) -> [Option<OwnedSemaphorePermit>; 3] {
-        let name_permit = self.names.enter(name).await;
+        let name_permit = self.names.acquire(name).await;
         let reputation = self.known().reputation(name, now());
         let (zone_permit, permits) = match reputation {
             Reputation::Proven => (None, &self.proven),
-            Reputation::New => (self.zones.enter(zone(name)).await, &self.new),
+            Reputation::New => (self.zones.acquire(zone(name)).await, &self.new),
             Reputation::Suspect => (None, &self.suspect),
         };
         [name_permit, zone_permit, Arc::clone(permits).acquire_owned().await.ok()]
     }
 
     /// The answer, until when it is valid, and whether the servers did not answer. `Err` when this node could not send the query.
-    async fn ask(&self, name: &str) -> Result<(Answer, Instant, bool), Unresolved> {
+    async fn query(&self, name: &str) -> Result<(Answer, Instant, bool), Unresolved> {
         let failed = |why: &str, silent| Ok((Err(Unresolved::Failed(why.into())), now() + NEGATIVE, silent));
         let resolver = match self.resolver() {
             Ok(resolver) => resolver,
-            Err(error @ Unresolved::NotAsked(_)) => return Err(error),
+            Err(error @ Unresolved::NotQueried(_)) => return Err(error),
             Err(Unresolved::Failed(why)) => return failed(&why, false),
         };
         let error = match tokio::time::timeout(LOOKUP_LIMIT, resolver.lookup_ip(name)).await {
@@ -213,10 +213,10 @@ impl Lookups {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Rebuilt every [`SETTINGS_KEPT`], because the system's settings may change while the process runs.
+    /// Rebuilt every [`SETTINGS_RELOADED_EVERY`], because the system's settings may change while the process runs.
     fn resolver(&self) -> Result<Arc<TokioResolver>, Unresolved> {
-        let mut kept = self.resolver.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((resolver, until)) = &*kept
+        let mut cached = self.resolver.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((resolver, until)) = &*cached
             && now() < *until
         {
             return Ok(Arc::clone(resolver));
@@ -225,14 +225,14 @@ impl Lookups {
         if !has_descriptor() {
             return Err(NO_DESCRIPTOR);
         }
-        let made = resolver(&self.servers).map_err(|error| Unresolved::Failed(error.to_string().into()))?;
-        let resolver = Arc::new(made);
-        *kept = Some((Arc::clone(&resolver), now() + SETTINGS_KEPT));
+        let new = resolver(&self.servers).map_err(|error| Unresolved::Failed(error.to_string().into()))?;
+        let resolver = Arc::new(new);
+        *cached = Some((Arc::clone(&resolver), now() + SETTINGS_RELOADED_EVERY));
         Ok(resolver)
     }
 }
 
-const NO_DESCRIPTOR: Unresolved = Unresolved::NotAsked(OUT_OF_DESCRIPTORS);
+const NO_DESCRIPTOR: Unresolved = Unresolved::NotQueried(OUT_OF_DESCRIPTORS);
 
 fn names_no_descriptor(error: &NetError) -> bool {
     matches!(error, NetError::Io(error) if is_out_of_descriptors(error.as_ref()))
@@ -260,7 +260,7 @@ fn set_limits(options: &mut ResolverOpts) {
     options.timeout = QUERY_LIMIT;
     options.attempts = 0; // retries after the first
     options.num_concurrent_reqs = SERVERS_AT_ONCE;
-    // Our own cache comes before the limits.
+    // `Known` caches answers: a cached name needs no permit.
     options.cache_size = 0;
     options.ip_strategy = LookupIpStrategy::Ipv4AndIpv6;
     options.use_hosts_file = ResolveHosts::Always;
@@ -280,26 +280,27 @@ fn now() -> Instant {
 }
 
 /// Limits the concurrent lookups per key.
-struct Gates {
-    most: usize,
-    open: Mutex<HashMap<Box<str>, Arc<Semaphore>>>,
+struct KeyedPermits {
+    per_key: usize,
+    semaphores: Mutex<HashMap<Box<str>, Arc<Semaphore>>>,
 }
 
-impl Gates {
-    fn new(most: usize) -> Self {
-        Self { most, open: Mutex::default() }
+impl KeyedPermits {
+    fn new(per_key: usize) -> Self {
+        Self { per_key, semaphores: Mutex::default() }
     }
 
-    async fn enter(&self, key: &str) -> Option<OwnedSemaphorePermit> {
-        let gate = {
-            let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-            if open.len() >= NAMES_MAX {
-                // Remove gates without a lookup and without a waiter.
-                open.retain(|_, gate| Arc::strong_count(gate) > 1);
+    async fn acquire(&self, key: &str) -> Option<OwnedSemaphorePermit> {
+        let semaphore = {
+            let mut semaphores = self.semaphores.lock().unwrap_or_else(PoisonError::into_inner);
+            if semaphores.len() >= NAMES_MAX {
+                // Remove semaphores without a lookup and without a waiter.
+                semaphores.retain(|_, semaphore| Arc::strong_count(semaphore) > 1);
             }
-            Arc::clone(open.entry(key.into()).or_insert_with(|| Arc::new(Semaphore::new(self.most))))
+            let new = || Arc::new(Semaphore::new(self.per_key));
+            Arc::clone(semaphores.entry(key.into()).or_insert_with(new))
         };
-        gate.acquire_owned().await.ok()
+        semaphore.acquire_owned().await.ok()
     }
 }
 
