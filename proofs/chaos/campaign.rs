@@ -34,7 +34,8 @@ const SAMPLE_MS: i64 = 300;
 const WATCH_MS: i64 = 2_000;
 /// How long to wait for a fault to be caught up.
 const GIVE_UP_MS: i64 = 60_000;
-const LINES_OF_EDITS: u64 = 6;
+/// How many tasks edit jobs at the same time.
+const EDITORS: u64 = 6;
 
 pub(crate) async fn run(options: &Options, folder: &Path) -> anyhow::Result<Report> {
     let net = if options.spaces { Net::Spaces } else { Net::Plain };
@@ -53,7 +54,7 @@ pub(crate) async fn run(options: &Options, folder: &Path) -> anyhow::Result<Repo
         sabotage: options.sabotage,
     };
     let clocks = setup.faketime.is_some();
-    let (sink, hook, passed) = Sink::start(net).await?;
+    let (sink, hook, replaced) = Sink::start(net).await?;
     let (cluster, apis) = Cluster::start(&setup, postgres).await?;
     let mut connection = sabotage::with_schema(&*cluster.postgres.lock().await).await?;
     let before = postgres::offset(&mut connection).await?;
@@ -63,22 +64,22 @@ pub(crate) async fn run(options: &Options, folder: &Path) -> anyhow::Result<Repo
     let starts_at = (now_ms() + LEAD_MS).div_euclid(ALIGN_MS) * ALIGN_MS + ALIGN_MS;
     let ends_at = starts_at + options.seconds() * 1_000;
     let load = Load { plans: Plans::default(), apis: apis.clone(), hook, ends_at };
-    load.make_steady(starts_at).await?;
-    crowd::gather(&apis);
+    load.create_steady(starts_at).await?;
+    crowd::start(&apis);
     let probes = Probes::default();
-    tokio::spawn(probes.clone().run(apis.clone(), passed, options.seed ^ 0x51));
+    tokio::spawn(probes.clone().run(apis.clone(), replaced, options.seed ^ 0x51));
     sleep_until_ms(starts_at).await;
-    let mut busy = vec![tokio::spawn(load.clone().shoot(options.seed ^ 0x07))];
-    for line in 0..LINES_OF_EDITS {
-        busy.push(tokio::spawn(edits::run(load.clone(), line, options.seed.wrapping_add(line << 8))));
+    let mut load_tasks = vec![tokio::spawn(load.clone().create_one_shots(options.seed ^ 0x07))];
+    for editor in 0..EDITORS {
+        load_tasks.push(tokio::spawn(edits::run(load.clone(), editor, options.seed.wrapping_add(editor << 8))));
     }
-    let lies = options.lies.then(|| tokio::spawn(sabotage::lie(url.clone(), options.seed ^ 0x11e)));
+    let false_owners = options.lies.then(|| tokio::spawn(sabotage::assign_falsely(url.clone(), options.seed ^ 0x11e)));
 
     let watch = Watch { url: url.clone(), plans: load.plans.clone(), starts_at };
     let faults = strike(options, net, clocks, &cluster, &watch, ends_at).await?;
     sleep_until_ms(ends_at).await;
-    lies.inspect(|lies| lies.abort());
-    for task in busy {
+    false_owners.inspect(|task| task.abort());
+    for task in load_tasks {
         task.await?;
     }
     watch.settled().await;
@@ -113,7 +114,7 @@ pub(crate) async fn run(options: &Options, folder: &Path) -> anyhow::Result<Repo
     })
 }
 
-/// Strikes one round of faults after another, each until it is caught up.
+/// Applies one round of faults after another, each until the cluster has caught up.
 async fn strike(
     options: &Options,
     net: Net,
@@ -144,16 +145,16 @@ struct Watch {
 }
 
 impl Watch {
-    /// The first thing behind now, of ticks from `from` on. A database that does not answer counts as behind too.
+    /// The first run or tick that is behind, of ticks from `from` on. A database that does not answer counts as behind too.
     async fn behind(&self, from: i64) -> Option<String> {
-        let looked = async {
+        let read = async {
             let mut connection = PgConnection::connect(&self.url).await?;
             let now = now_ms();
             let rows = record::rows(&mut connection, from).await?;
             connection.close().await?;
             Ok::<_, anyhow::Error>((now, rows))
         };
-        match tokio::time::timeout(std::time::Duration::from_secs(2), looked).await {
+        match tokio::time::timeout(std::time::Duration::from_secs(2), read).await {
             Ok(Ok((now, rows))) => progress::behind(&self.plans.lock(), &rows, from.max(self.starts_at), now),
             Ok(Err(error)) => Some(format!("database error: {error:#}")),
             Err(_) => Some("the database does not answer".to_owned()),

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tokio::sync::Mutex as Turn;
+use tokio::sync::Mutex as AsyncMutex;
 
 use crate::{
     common::{now_ms, sleep_ms},
@@ -18,8 +18,8 @@ const SUPERVISE_MS: i64 = 500;
 #[derive(Clone)]
 pub(crate) struct Cluster {
     net: Net,
-    nodes: Vec<Arc<Turn<Node>>>,
-    pub(crate) postgres: Arc<Turn<Postgres>>,
+    nodes: Vec<Arc<AsyncMutex<Node>>>,
+    pub(crate) postgres: Arc<AsyncMutex<Postgres>>,
     /// Unexpected behaviour of nodes, such as an exit.
     oddities: Arc<Mutex<Vec<String>>>,
 }
@@ -30,9 +30,10 @@ impl Cluster {
         for n in 0..NODES {
             let node = Node::start(setup.clone(), n).await?;
             apis.push(node.api());
-            nodes.push(Arc::new(Turn::new(node)));
+            nodes.push(Arc::new(AsyncMutex::new(node)));
         }
-        let cluster = Self { net: setup.net, nodes, postgres: Arc::new(Turn::new(postgres)), oddities: Arc::default() };
+        let cluster =
+            Self { net: setup.net, nodes, postgres: Arc::new(AsyncMutex::new(postgres)), oddities: Arc::default() };
         tokio::spawn(cluster.clone().supervise());
         Ok((cluster, apis))
     }

@@ -11,7 +11,7 @@ const LISTS: [&str; 4] =
     ["/api/v1/jobs?limit=1000", "/api/v1/runs?limit=1000", "/api/v1/runs?status=failed", "/api/v1/audit?limit=1000"];
 
 /// Starts the clients. They run until this process ends.
-pub(crate) fn gather(apis: &[Api]) {
+pub(crate) fn start(apis: &[Api]) {
     for api in apis {
         for n in 0..READERS_PER_NODE {
             tokio::spawn(read(api.clone(), n));
@@ -34,7 +34,7 @@ async fn read(api: Api, n: usize) {
 async fn idle(api: Api) {
     loop {
         // Returns when the server closes the connection.
-        let _ = api.hang_on().await;
+        let _ = api.connect_idle().await;
         sleep_ms(PAUSE_MS).await;
     }
 }

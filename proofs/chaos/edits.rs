@@ -14,21 +14,22 @@ use crate::{
 const NEAR_MS: i64 = 50;
 
 /// Works on one job after another until the campaign ends.
-pub(crate) async fn run(load: Load, line: u64, seed: u64) {
+pub(crate) async fn run(load: Load, editor: u64, seed: u64) {
     let mut random = Random::new(seed);
     for n in 0.. {
         if now_ms() + 8_000 > load.ends_at {
             return;
         }
-        let name = format!("edited-{line}-{n:03}");
-        one(&load, &name, &mut random).await;
+        let name = format!("edited-{editor}-{n:03}");
+        edit_one(&load, &name, &mut random).await;
     }
 }
 
 struct Edited<'a> {
     load: &'a Load,
     name: &'a str,
-    place: usize,
+    /// Its index in `Load::plans`.
+    index: usize,
     version: i64,
     seconds: i64,
     paused: bool,
@@ -42,21 +43,22 @@ enum Answer {
     Nothing,
 }
 
-async fn one(load: &Load, name: &str, random: &mut Random) {
-    let place = load.plans.add(planned(name.to_owned(), Kind::Edited, every(1), load.ends_at));
-    let mut job = Edited { load, name, place, version: 1, seconds: 1, paused: false };
+/// Creates a job, changes it a few times, and deletes it.
+async fn edit_one(load: &Load, name: &str, random: &mut Random) {
+    let index = load.plans.add(planned(name.to_owned(), Kind::Edited, every(1), load.ends_at));
+    let mut job = Edited { load, name, index, version: 1, seconds: 1, paused: false };
     let definition = job.definition(1);
-    let made = load.any(random).request(Method::POST, "/api/v1/jobs").json(&definition).send().await;
-    let mut sure = made.is_ok_and(|answer| answer.status().as_u16() == 201);
-    load.plans.change(place, |planned| planned.made = sure);
+    let created = load.any(random).request(Method::POST, "/api/v1/jobs").json(&definition).send().await;
+    let mut answered = created.is_ok_and(|answer| answer.status().as_u16() == 201);
+    load.plans.change(index, |planned| planned.created = answered);
     for _ in 0..random.between(2, 5) {
-        if !sure {
+        if !answered {
             break;
         }
         sleep_to_a_tick(random.between(500, 2_500), random.between(-NEAR_MS, NEAR_MS)).await;
-        sure = job.change(random).await;
+        answered = job.change(random).await;
     }
-    if sure {
+    if answered {
         sleep_to_a_tick(random.between(500, 2_500), random.between(-NEAR_MS, NEAR_MS)).await;
     }
     job.delete(random).await;
@@ -76,13 +78,13 @@ impl Edited<'_> {
     async fn change(&mut self, random: &mut Random) -> bool {
         let path = format!("/api/v1/jobs/{}", self.name);
         let answer = match (self.paused, random.below(2)) {
-            (true, _) => self.ask(random, "resume", Method::POST, &format!("{path}/resume"), None).await,
-            (false, 0) => self.ask(random, "pause", Method::POST, &format!("{path}/pause"), Some(json!({}))).await,
+            (true, _) => self.send(random, "resume", Method::POST, &format!("{path}/resume"), None).await,
+            (false, 0) => self.send(random, "pause", Method::POST, &format!("{path}/pause"), Some(json!({}))).await,
             (false, _) => {
                 let seconds = 1 + self.seconds % 3;
                 let next = (self.version + 1, every(seconds));
-                self.load.plans.change(self.place, |planned| planned.sent.push(next));
-                let answer = self.ask(random, "edit", Method::PUT, &path, Some(self.definition(seconds))).await;
+                self.load.plans.change(self.index, |planned| planned.sent.push(next));
+                let answer = self.send(random, "edit", Method::PUT, &path, Some(self.definition(seconds))).await;
                 self.seconds = seconds;
                 answer
             }
@@ -98,14 +100,14 @@ impl Edited<'_> {
         let path = format!("/api/v1/jobs/{}", self.name);
         self.version = 0;
         while now_ms() < self.load.ends_at {
-            match self.ask(random, "delete", Method::DELETE, &path, None).await {
+            match self.send(random, "delete", Method::DELETE, &path, None).await {
                 Answer::Done(_) | Answer::Gone => return,
                 Answer::Nothing => sleep_ms(500).await,
             }
         }
     }
 
-    async fn ask(
+    async fn send(
         &self,
         random: &mut Random,
         action: &'static str,
@@ -120,15 +122,15 @@ impl Edited<'_> {
         if let Some(body) = &body {
             request = request.json(body);
         }
-        self.load.plans.change(self.place, |planned| planned.asked.push(action));
+        self.load.plans.change(self.index, |planned| planned.requested.push(action));
         let sent_at = now_ms();
         let Ok(answer) = request.send().await else { return Answer::Nothing };
         let status = answer.status();
         let Ok(body) = answer.json::<Value>().await else { return Answer::Nothing };
         match (status.as_u16(), instant(&body["effective_at"])) {
-            (200, Ok(x)) => {
-                let answered = Answered { action, x, sent_at, answered_at: now_ms() };
-                self.load.plans.change(self.place, |planned| planned.answered.push(answered));
+            (200, Ok(effective_at)) => {
+                let answered = Answered { action, effective_at, sent_at, answered_at: now_ms() };
+                self.load.plans.change(self.index, |planned| planned.answered.push(answered));
                 Answer::Done(body)
             }
             (404, _) => Answer::Gone,

@@ -1,4 +1,4 @@
-//! Everything observed: the record, the deliveries, the answers. Data only; `check` judges it.
+//! Everything observed: the record, the deliveries, the answers. Data only; `check` has the rules.
 
 use crate::oracle::{Answered, InForce, Kind};
 
@@ -99,11 +99,13 @@ pub(crate) struct Job {
     pub(crate) name: String,
     pub(crate) kind: Kind,
     pub(crate) in_force: Vec<InForce>,
-    pub(crate) asked: Vec<&'static str>,
+    /// The changes that were requested, answered or not.
+    pub(crate) requested: Vec<&'static str>,
     pub(crate) answered: Vec<Answered>,
-    /// Action and X of every row of the audit trail.
+    /// Action and `effective_at` of every row of the audit trail.
     pub(crate) audited: Vec<(String, i64)>,
-    pub(crate) made: bool,
+    /// Whether its creation was answered.
+    pub(crate) created: bool,
     pub(crate) created_at: Option<i64>,
 }
 

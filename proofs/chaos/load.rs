@@ -6,7 +6,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::{
-    common::{Random, make_jobs, now_ms, rfc3339, sleep_ms, sleep_until_ms},
+    common::{Random, create_jobs, now_ms, rfc3339, sleep_ms, sleep_until_ms},
     node::Api,
     oracle::{Kind, Planned, Schedule},
     sink,
@@ -24,7 +24,7 @@ pub(crate) const ZONES: [(&str, i64); 6] = [
 
 const SECOND: i64 = 1_000;
 /// How long the creation of a one-shot job is retried.
-const MAKING_MS_MAX: i64 = 20_000;
+const CREATION_MS_MAX: i64 = 20_000;
 
 /// Every job of the campaign, as it was sent to the API.
 #[derive(Clone, Default)]
@@ -42,8 +42,8 @@ impl Plans {
         plans.len() - 1
     }
 
-    pub(crate) fn change(&self, place: usize, change: impl FnOnce(&mut Planned)) {
-        if let Some(planned) = self.lock().get_mut(place) {
+    pub(crate) fn change(&self, index: usize, change: impl FnOnce(&mut Planned)) {
+        if let Some(planned) = self.lock().get_mut(index) {
             change(planned);
         }
     }
@@ -78,7 +78,7 @@ impl Load {
     }
 
     /// Creates the jobs that tick from `starts_at` on, in one request.
-    pub(crate) async fn make_steady(&self, starts_at: i64) -> anyhow::Result<()> {
+    pub(crate) async fn create_steady(&self, starts_at: i64) -> anyhow::Result<()> {
         let mut lines = String::new();
         // The API refuses a job that has no tick in this short time.
         let ticking = |schedule: Schedule| !schedule.ticks(starts_at - 1, self.ends_at).is_empty();
@@ -87,15 +87,15 @@ impl Load {
             timing["starts_at"] = rfc3339(starts_at).into();
             timing["ends_at"] = rfc3339(self.ends_at).into();
             lines.push_str(&format!("{}\n", self.definition(&name, kind, timing)));
-            self.plans.add(Planned { starts_at, made: true, ..planned(name, kind, schedule, self.ends_at) });
+            self.plans.add(Planned { starts_at, created: true, ..planned(name, kind, schedule, self.ends_at) });
         }
-        make_jobs(self.apis[0].request(Method::POST, "/api/v1/jobs/batch"), lines).await?;
+        create_jobs(self.apis[0].request(Method::POST, "/api/v1/jobs/batch"), lines).await?;
         anyhow::ensure!(now_ms() < starts_at, "the jobs were not created before their first tick");
         Ok(())
     }
 
-    /// One-shot jobs, about one a second, created shortly before their instant through any node.
-    pub(crate) async fn shoot(self, seed: u64) {
+    /// Creates one-shot jobs, about one a second, shortly before their instant and through any node.
+    pub(crate) async fn create_one_shots(self, seed: u64) {
         let mut random = Random::new(seed);
         for n in 0.. {
             sleep_ms(random.between(700, 1_300)).await;
@@ -103,20 +103,20 @@ impl Load {
             if at > self.ends_at {
                 return;
             }
-            let (one, seed) = (self.clone(), random.below(u64::MAX));
-            tokio::spawn(async move { one.shoot_one(n, at, Random::new(seed)).await });
+            let (load, seed) = (self.clone(), random.below(u64::MAX));
+            tokio::spawn(async move { load.create_one_shot(n, at, Random::new(seed)).await });
         }
     }
 
-    async fn shoot_one(&self, n: u64, at: i64, mut random: Random) {
+    async fn create_one_shot(&self, n: u64, at: i64, mut random: Random) {
         let name = format!("shot-{n:04}");
         let definition = self.definition(&name, Kind::Shot, json!({"at": rfc3339(at)}));
-        let place = self.plans.add(planned(name, Kind::Shot, Schedule::At { ms: at }, i64::MAX));
+        let index = self.plans.add(planned(name, Kind::Shot, Schedule::At { ms: at }, i64::MAX));
         // Repeat until a node answers: the unique name prevents a second job.
-        while now_ms() < at + MAKING_MS_MAX {
-            let asked = self.any(&mut random).request(Method::POST, "/api/v1/jobs").json(&definition).send().await;
-            match asked.map(|answer| answer.status().as_u16()) {
-                Ok(201 | 409) => return self.plans.change(place, |planned| planned.made = true),
+        while now_ms() < at + CREATION_MS_MAX {
+            let answer = self.any(&mut random).request(Method::POST, "/api/v1/jobs").json(&definition).send().await;
+            match answer.map(|answer| answer.status().as_u16()) {
+                Ok(201 | 409) => return self.plans.change(index, |planned| planned.created = true),
                 _ => sleep_ms(300).await,
             }
         }
@@ -125,7 +125,8 @@ impl Load {
 
 pub(crate) fn planned(name: String, kind: Kind, schedule: Schedule, ends_at: i64) -> Planned {
     let sent = vec![(1, schedule)];
-    Planned { name, kind, sent, starts_at: 0, ends_at, made: false, asked: Vec::new(), answered: Vec::new() }
+    let (requested, answered) = (Vec::new(), Vec::new());
+    Planned { name, kind, sent, starts_at: 0, ends_at, created: false, requested, answered }
 }
 
 fn steady() -> Vec<(String, Kind, Schedule, Value)> {

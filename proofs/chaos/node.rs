@@ -68,7 +68,7 @@ impl Api {
     }
 
     /// Connects, sends nothing, and waits until the server closes the connection.
-    pub(crate) async fn hang_on(&self) -> std::io::Result<()> {
+    pub(crate) async fn connect_idle(&self) -> std::io::Result<()> {
         let mut byte = [0];
         match &self.socket {
             Some(socket) => UnixStream::connect(socket).await?.read(&mut byte).await?,
@@ -93,7 +93,7 @@ impl Node {
         let mut node = Self { setup, n, port, child: None, _forward: forward, api };
         node.move_clock("+0")?;
         node.spawn()?;
-        node.answers().await?;
+        node.wait_for_answer().await?;
         Ok(node)
     }
 
@@ -130,7 +130,7 @@ impl Node {
         Ok(())
     }
 
-    async fn answers(&mut self) -> anyhow::Result<()> {
+    async fn wait_for_answer(&mut self) -> anyhow::Result<()> {
         let until = now_ms() + START_MS_MAX;
         loop {
             let answer = self.api.request(reqwest::Method::GET, "/healthz").send().await;
@@ -186,7 +186,7 @@ impl Node {
     pub(crate) async fn restart(&mut self) -> anyhow::Result<bool> {
         let ended = self.stop().await?;
         self.spawn()?;
-        self.answers().await?;
+        self.wait_for_answer().await?;
         Ok(ended)
     }
 

@@ -47,18 +47,18 @@ pub(crate) struct Planned {
     pub(crate) starts_at: i64,
     pub(crate) ends_at: i64,
     /// Whether its creation was answered.
-    pub(crate) made: bool,
+    pub(crate) created: bool,
     /// All requests since, answered or not.
-    pub(crate) asked: Vec<&'static str>,
+    pub(crate) requested: Vec<&'static str>,
     /// The answered changes.
     pub(crate) answered: Vec<Answered>,
 }
 
-/// An answered change, with the X of the answer.
+/// An answered change.
 #[derive(Clone, Debug)]
 pub(crate) struct Answered {
     pub(crate) action: &'static str,
-    pub(crate) x: i64,
+    pub(crate) effective_at: i64,
     pub(crate) sent_at: i64,
     pub(crate) answered_at: i64,
 }
@@ -94,8 +94,8 @@ impl Kind {
 pub(crate) struct Audited {
     pub(crate) action: String,
     pub(crate) version: i64,
-    /// When the job was created, or the X of a change.
-    pub(crate) x: i64,
+    /// When the job was created, or when the change took effect.
+    pub(crate) effective_at: i64,
 }
 
 /// A period in which one definition applied: its ticks after `after`, up to and including `to`.
@@ -109,12 +109,12 @@ pub(crate) struct InForce {
 /// When each definition applied: the definitions that were sent, at the instants of the audit trail.
 pub(crate) fn in_force(planned: &Planned, audit: &[Audited], until: i64) -> Result<Vec<InForce>, String> {
     let sent = |version: i64| planned.sent.iter().find(|(of, _)| *of == version).map(|(_, schedule)| *schedule);
-    let mut stretches = Vec::new();
+    let mut periods = Vec::new();
     let mut current: Option<(Schedule, i64)> = None;
     let mut last: Option<Schedule> = None;
     for change in audit {
         if let Some((schedule, after)) = current.take() {
-            stretches.push(InForce { schedule, after, to: change.x.min(planned.ends_at) });
+            periods.push(InForce { schedule, after, to: change.effective_at.min(planned.ends_at) });
             last = Some(schedule);
         }
         let next = match change.action.as_str() {
@@ -124,16 +124,16 @@ pub(crate) fn in_force(planned: &Planned, audit: &[Audited], until: i64) -> Resu
             "pause" | "delete" => None,
             other => return Err(format!("the audit has the unknown action {other:?}")),
         };
-        current = next.map(|schedule| (schedule, change.x.max(planned.starts_at - 1)));
+        current = next.map(|schedule| (schedule, change.effective_at.max(planned.starts_at - 1)));
     }
     if let Some((schedule, after)) = current {
-        stretches.push(InForce { schedule, after, to: until.min(planned.ends_at) });
+        periods.push(InForce { schedule, after, to: until.min(planned.ends_at) });
     }
-    Ok(stretches)
+    Ok(periods)
 }
 
-pub(crate) fn expected(stretches: &[InForce]) -> BTreeSet<i64> {
-    stretches.iter().flat_map(|in_force| in_force.schedule.ticks(in_force.after, in_force.to)).collect()
+pub(crate) fn expected(periods: &[InForce]) -> BTreeSet<i64> {
+    periods.iter().flat_map(|in_force| in_force.schedule.ticks(in_force.after, in_force.to)).collect()
 }
 
 #[cfg(test)]
@@ -181,18 +181,18 @@ mod tests {
             sent: vec![(1, Schedule::Every { ms: 1_000 }), (2, Schedule::Every { ms: 2_000 })],
             starts_at: 0,
             ends_at: i64::MAX,
-            made: true,
-            asked: Vec::new(),
+            created: true,
+            requested: Vec::new(),
             answered: Vec::new(),
         }
     }
 
-    fn audited(action: &str, version: i64, x: i64) -> Audited {
-        Audited { action: action.to_owned(), version, x }
+    fn audited(action: &str, version: i64, effective_at: i64) -> Audited {
+        Audited { action: action.to_owned(), version, effective_at }
     }
 
     #[test]
-    fn each_definition_applies_from_its_x_to_the_next() {
+    fn each_definition_applies_until_the_next_takes_effect() {
         let audit = [
             audited("create", 1, 10_500),
             audited("edit", 2, 12_000),
@@ -200,8 +200,8 @@ mod tests {
             audited("resume", 4, 20_000),
             audited("delete", 5, 23_000),
         ];
-        let stretches = in_force(&planned(), &audit, 60_000).unwrap();
-        assert_eq!(expected(&stretches).into_iter().collect::<Vec<_>>(), [11_000, 12_000, 14_000, 16_000, 22_000]);
+        let periods = in_force(&planned(), &audit, 60_000).unwrap();
+        assert_eq!(expected(&periods).into_iter().collect::<Vec<_>>(), [11_000, 12_000, 14_000, 16_000, 22_000]);
     }
 
     #[test]

@@ -56,7 +56,7 @@ impl Postgres {
         let url = format!("postgres://postgres@{}:{port}/postgres", net.database_address());
         let child = spawn(net, folder, &programs, port).await?;
         let server = Self { net, folder: folder.to_owned(), programs, port, child, url };
-        server.answers().await?;
+        server.wait_for_answer().await?;
         Ok(server)
     }
 
@@ -64,7 +64,7 @@ impl Postgres {
         Ok(tokio::time::timeout(Duration::from_secs(5), PgConnection::connect(&self.url)).await??)
     }
 
-    async fn answers(&self) -> anyhow::Result<()> {
+    async fn wait_for_answer(&self) -> anyhow::Result<()> {
         let until = now_ms() + START_MS_MAX;
         loop {
             match self.connect().await {
@@ -75,23 +75,23 @@ impl Postgres {
         }
     }
 
-    async fn again(&mut self) -> anyhow::Result<()> {
+    async fn start_again(&mut self) -> anyhow::Result<()> {
         self.child = spawn(self.net, &self.folder, &self.programs, self.port).await?;
-        self.answers().await
+        self.wait_for_answer().await
     }
 
     /// A fast shutdown: open transactions are rolled back, and everything is written to disk.
     pub(crate) async fn restart(&mut self, down_ms: i64) -> anyhow::Result<()> {
         process::end(&mut self.child, Signal::INT, STOP_MAX).await?;
         sleep_ms(down_ms).await;
-        self.again().await
+        self.start_again().await
     }
 
     /// Kills all its processes, as a power failure would.
     pub(crate) async fn crash(&mut self, down_ms: i64) -> anyhow::Result<()> {
         process::kill_family(&mut self.child).await?;
         sleep_ms(down_ms).await;
-        self.again().await
+        self.start_again().await
     }
 
     pub(crate) async fn pause(&mut self, ms: i64) -> anyhow::Result<()> {

@@ -1,4 +1,5 @@
-//! Whether everything due is done: recorded, and then settled, waiting for a later time, or being delivered (I19).
+//! Whether the cluster has caught up: everything due is recorded, and then settled, waiting for a later time, or being
+//! delivered (I19).
 
 use std::collections::HashSet;
 
@@ -10,8 +11,8 @@ use crate::{
 /// Delay that is normal without any fault.
 pub(crate) const SLACK_MS: i64 = 1_200;
 
-/// How long the sink takes for a job, with a margin.
-const fn in_hand_ms(kind: Kind) -> i64 {
+/// The longest time that a delivery of this kind of job takes, with a margin.
+const fn delivery_ms_max(kind: Kind) -> i64 {
     match kind {
         Kind::Slow => 4_500,
         Kind::Greedy => 5_000,
@@ -20,7 +21,8 @@ const fn in_hand_ms(kind: Kind) -> i64 {
     }
 }
 
-/// The first thing that should be done by `now` and is not. `rows` has the rows of ticks from `from` on.
+/// The first tick that should be recorded by `now` and is not, or the first run that should be settled and is not. `rows` has
+/// the rows of ticks from `from` on.
 pub(crate) fn behind(jobs: &[Planned], rows: &[Row], from: i64, now: i64) -> Option<String> {
     let recorded: HashSet<(&str, i64)> = rows.iter().map(|row| (row.job.as_str(), row.tick)).collect();
     let due = now - SLACK_MS;
@@ -34,7 +36,7 @@ pub(crate) fn behind(jobs: &[Planned], rows: &[Row], from: i64, now: i64) -> Opt
     let kind_of = |name: &str| jobs.iter().find(|job| job.name == name).map_or(Kind::Slow, |job| job.kind);
     let undone = rows.iter().find(|row| match row.state {
         State::Waiting => row.due_at <= due,
-        State::Claimed => row.started_at.is_none_or(|started| started <= now - in_hand_ms(kind_of(&row.job))),
+        State::Claimed => row.started_at.is_none_or(|started| started <= now - delivery_ms_max(kind_of(&row.job))),
         State::Succeeded | State::Failed | State::Cancelled | State::Skipped => false,
     });
     undone.map(|row| format!("{}: {} of {} is {:?} since {:?}", row.job, row.id, row.tick, row.state, row.started_at))

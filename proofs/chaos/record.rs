@@ -76,11 +76,11 @@ pub(crate) async fn jobs(connection: &mut PgConnection, planned: &[Planned], unt
                 name: planned.name.clone(),
                 kind: planned.kind,
                 in_force,
-                asked: planned.asked.clone(),
+                requested: planned.requested.clone(),
                 answered: planned.answered.clone(),
-                created_at: changes.iter().find(|change| change.action == "create").map(|change| change.x),
-                audited: changes.into_iter().map(|change| (change.action, change.x)).collect(),
-                made: planned.made,
+                created_at: changes.iter().find(|change| change.action == "create").map(|change| change.effective_at),
+                audited: changes.into_iter().map(|change| (change.action, change.effective_at)).collect(),
+                created: planned.created,
             })
         })
         .collect()
@@ -98,11 +98,11 @@ async fn audit(connection: &mut PgConnection) -> anyhow::Result<BTreeMap<String,
             let name = detail["name"].as_str().context("a job without a name")?;
             names.insert(subject.clone(), name.to_owned());
         }
-        let x = if action == "create" { at } else { instant(&detail["x"])? };
+        let effective_at = if action == "create" { at } else { instant(&detail["x"])? };
         let name =
             names.get(&subject).with_context(|| format!("the audit has {subject}, for which it has no create"))?;
         let version = detail["version"].as_i64().unwrap_or(0);
-        audit.entry(name.clone()).or_default().push(Audited { action, version, x });
+        audit.entry(name.clone()).or_default().push(Audited { action, version, effective_at });
     }
     Ok(audit)
 }

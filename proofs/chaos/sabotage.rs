@@ -21,7 +21,7 @@ pub(crate) enum Sabotage {
 }
 
 /// Time between two false assignments, so that the affected nodes work again before the next one.
-const LIE_MS: i64 = 1_500;
+const FALSE_ASSIGNMENT_EVERY_MS: i64 = 1_500;
 /// How long before a tick a false assignment is made: the new owner should read it in time, the old owner should not.
 const BEFORE_MS: (i64, i64) = (30, 330);
 
@@ -50,12 +50,12 @@ impl Sabotage {
         let mut statements =
             "alter table runs drop constraint runs_pkey; create index runs_not_unique on runs (id);".to_owned();
         for n in 0..NODES {
-            let apart = apart(n);
+            let schema = own_schema(n);
             statements.push_str(&format!(
-                "create schema {apart}; create table {apart}.partitions (like public.partitions including all); \
-                 insert into {apart}.partitions select * from public.partitions; \
-                 create table {apart}.schema_steps (like public.schema_steps including all); \
-                 insert into {apart}.schema_steps select * from public.schema_steps;"
+                "create schema {schema}; create table {schema}.partitions (like public.partitions including all); \
+                 insert into {schema}.partitions select * from public.partitions; \
+                 create table {schema}.schema_steps (like public.schema_steps including all); \
+                 insert into {schema}.schema_steps select * from public.schema_steps;"
             ));
         }
         let mut connection = postgres.connect().await?;
@@ -69,34 +69,34 @@ impl Sabotage {
     /// The database URL of node `n`.
     pub(crate) fn url(sabotage: Option<Self>, url: &str, n: usize) -> String {
         match sabotage {
-            Some(Self::Unique) => format!("{url}?options[search_path]={},public", apart(n)),
+            Some(Self::Unique) => format!("{url}?options[search_path]={},public", own_schema(n)),
             Some(Self::Fence) | None => url.to_owned(),
         }
     }
 }
 
 /// The schema with a node's own table of partitions, in which other owners are not visible.
-fn apart(n: usize) -> String {
-    format!("apart_{n}")
+fn own_schema(n: usize) -> String {
+    format!("node_{n}")
 }
 
 /// Again and again, just before a tick, assigns partitions to nodes that do not own them. With the primary key this must not
 /// change the record.
-pub(crate) async fn lie(url: String, seed: u64) {
+pub(crate) async fn assign_falsely(url: String, seed: u64) {
     let mut random = Random::new(seed);
     loop {
         let (low, high) = BEFORE_MS;
         // Connect first, so that the assignment is in time. The database is down now and then.
         let Ok(mut connection) = PgConnection::connect(&url).await else {
-            sleep_ms(LIE_MS).await;
+            sleep_ms(FALSE_ASSIGNMENT_EVERY_MS).await;
             continue;
         };
-        sleep_to_a_tick(LIE_MS, -random.between(low, high)).await;
-        let _ = lie_once(&mut connection).await;
+        sleep_to_a_tick(FALSE_ASSIGNMENT_EVERY_MS, -random.between(low, high)).await;
+        let _ = assign_falsely_once(&mut connection).await;
     }
 }
 
-async fn lie_once(connection: &mut PgConnection) -> sqlx::Result<()> {
+async fn assign_falsely_once(connection: &mut PgConnection) -> sqlx::Result<()> {
     let statement = "update partitions p
         set holder = (select l.incarnation from leases l
                        where not l.ended and l.incarnation is distinct from p.holder order by l.renewed_at desc limit 1),
@@ -111,9 +111,9 @@ async fn lie_once(connection: &mut PgConnection) -> sqlx::Result<()> {
 pub(crate) async fn with_schema(postgres: &Postgres) -> anyhow::Result<PgConnection> {
     let mut connection = postgres.connect().await?;
     for _ in 0..600 {
-        let there: Option<String> =
+        let table: Option<String> =
             sqlx::query_scalar("select to_regclass('runs')::text").fetch_one(&mut connection).await?;
-        if there.is_some() {
+        if table.is_some() {
             return Ok(connection);
         }
         sleep_ms(100).await;

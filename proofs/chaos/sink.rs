@@ -28,7 +28,7 @@ const RETRIED_MS: i64 = 1_200;
 const GREEDY_MS: i64 = 3_000;
 
 /// A fence that a newer attempt has replaced.
-pub(crate) struct Passed {
+pub(crate) struct ReplacedFence {
     pub(crate) run: String,
     pub(crate) fence: i64,
 }
@@ -36,7 +36,7 @@ pub(crate) struct Passed {
 #[derive(Clone)]
 pub(crate) struct Sink {
     seen: Arc<Mutex<Seen>>,
-    passed: mpsc::UnboundedSender<Passed>,
+    replaced: mpsc::UnboundedSender<ReplacedFence>,
 }
 
 #[derive(Default)]
@@ -58,16 +58,16 @@ pub(crate) const fn word(kind: Kind) -> &'static str {
 
 impl Sink {
     /// Listens on a free port until this process ends. Returns its URL and a channel of replaced fences.
-    pub(crate) async fn start(net: Net) -> anyhow::Result<(Self, String, mpsc::UnboundedReceiver<Passed>)> {
-        let (passed, receiver) = mpsc::unbounded_channel();
-        let sink = Self { seen: Arc::default(), passed };
+    pub(crate) async fn start(net: Net) -> anyhow::Result<(Self, String, mpsc::UnboundedReceiver<ReplacedFence>)> {
+        let (replaced, receiver) = mpsc::unbounded_channel();
+        let sink = Self { seen: Arc::default(), replaced };
         let listener = tokio::net::TcpListener::bind((net.sink_address(), 0)).await?;
         let url = format!("http://{}/hook", listener.local_addr()?);
-        let taker = sink.clone();
+        let recorder = sink.clone();
         let hook = post(move |Path(kind): Path<String>, headers: HeaderMap| async move {
-            let (place, attempt) = taker.see(&headers);
+            let (index, attempt) = recorder.record(&headers);
             let status = answer(&kind, attempt).await;
-            if let Some(delivery) = taker.lock().deliveries.get_mut(place) {
+            if let Some(delivery) = recorder.lock().deliveries.get_mut(index) {
                 delivery.status = Some(status.as_u16());
             }
             status
@@ -80,7 +80,8 @@ impl Sink {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn see(&self, headers: &HeaderMap) -> (usize, u32) {
+    /// Records a request. Returns its index and its attempt.
+    fn record(&self, headers: &HeaderMap) -> (usize, u32) {
         let arrived_at = now_ms();
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned();
         let delivery = Delivery {
@@ -97,7 +98,7 @@ impl Sink {
         let mut seen = self.lock();
         let before = seen.fences.insert(delivery.run.clone(), fence);
         if let Some(before) = before.filter(|before| *before < fence) {
-            let _ = self.passed.send(Passed { run: delivery.run.clone(), fence: before });
+            let _ = self.replaced.send(ReplacedFence { run: delivery.run.clone(), fence: before });
         }
         seen.deliveries.push(delivery);
         (seen.deliveries.len() - 1, attempt)

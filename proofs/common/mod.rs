@@ -36,8 +36,8 @@ pub(crate) fn instant(value: &Value) -> anyhow::Result<i64> {
 }
 
 /// Creates jobs through the batch API, one per line. Fails unless all are created.
-pub(crate) async fn make_jobs(request: reqwest::RequestBuilder, lines: String) -> anyhow::Result<()> {
-    let asked = lines.lines().count();
+pub(crate) async fn create_jobs(request: reqwest::RequestBuilder, lines: String) -> anyhow::Result<()> {
+    let sent = lines.lines().count();
     let answer = request
         .header("content-type", "application/x-ndjson")
         .body(lines)
@@ -48,7 +48,7 @@ pub(crate) async fn make_jobs(request: reqwest::RequestBuilder, lines: String) -
         .await?;
     let refused = answer.lines().find(|line| !line.contains("\"status\":201"));
     anyhow::ensure!(refused.is_none(), "refused: {}", refused.unwrap_or_default());
-    anyhow::ensure!(answer.lines().count() == asked, "not all lines were answered");
+    anyhow::ensure!(answer.lines().count() == sent, "not all lines were answered");
     Ok(())
 }
 

@@ -6,7 +6,7 @@ use everytick_store::conformance::server::{Database, Server as Postgres};
 use sqlx::{Connection as _, PgConnection};
 
 use crate::{
-    Verdict, now_ms,
+    Checks, now_ms,
     server::Server,
     sink::{self, Delivery, Sink},
     sleep_until_ms,
@@ -67,12 +67,12 @@ pub(crate) async fn takeover(jobs: u64, lease: u64, every: u64) -> anyhow::Resul
         waits.get(waits.len() / 2).copied().unwrap_or(0),
         lag.unwrap_or(0)
     );
-    let mut verdict = Verdict::new();
-    on_record(&database, jobs * ticks, &mut verdict).await?;
-    verdict.expect("duplicate deliveries of an attempt", sink::repeated(&deliveries), 0);
-    verdict.expect("early deliveries", sink::early(&deliveries), 0);
-    verdict.expect("take-over longer than two leases", u64::from(first_after > i64::try_from(lease)? * 2_000), 0);
-    verdict.end()
+    let mut checks = Checks::new();
+    on_record(&database, jobs * ticks, &mut checks).await?;
+    checks.expect("duplicate deliveries of an attempt", sink::repeated(&deliveries), 0);
+    checks.expect("early deliveries", sink::early(&deliveries), 0);
+    checks.expect("take-over longer than two leases", u64::from(first_after > i64::try_from(lease)? * 2_000), 0);
+    checks.end()
 }
 
 pub(crate) async fn rolling(jobs: u64, lease: u64) -> anyhow::Result<()> {
@@ -105,13 +105,13 @@ pub(crate) async fn rolling(jobs: u64, lease: u64) -> anyhow::Result<()> {
     let deliveries = sink.all();
     let (p50, p99, max) = sink::lag(&deliveries);
     println!("  lag from tick to arrival: p50 {p50} ms, p99 {p99} ms, max {max} ms");
-    let mut verdict = Verdict::new();
-    on_record(&database, jobs * seconds.unsigned_abs(), &mut verdict).await?;
-    verdict.expect("deliveries", deliveries.len() as u64, jobs * seconds.unsigned_abs());
-    verdict.expect("duplicate deliveries of an attempt", sink::repeated(&deliveries), 0);
-    verdict.expect("early deliveries", sink::early(&deliveries), 0);
-    verdict.expect("deliveries later than 1 s", deliveries.iter().filter(|delivery| late(delivery)).count() as u64, 0);
-    verdict.end()
+    let mut checks = Checks::new();
+    on_record(&database, jobs * seconds.unsigned_abs(), &mut checks).await?;
+    checks.expect("deliveries", deliveries.len() as u64, jobs * seconds.unsigned_abs());
+    checks.expect("duplicate deliveries of an attempt", sink::repeated(&deliveries), 0);
+    checks.expect("early deliveries", sink::early(&deliveries), 0);
+    checks.expect("deliveries later than 1 s", deliveries.iter().filter(|delivery| late(delivery)).count() as u64, 0);
+    checks.end()
 }
 
 fn late(delivery: &Delivery) -> bool {
@@ -134,7 +134,7 @@ async fn settle(sink: &Sink) {
 }
 
 /// Checks the recorded ticks, read from the tables.
-async fn on_record(database: &Database, ticks: u64, verdict: &mut Verdict) -> anyhow::Result<()> {
+async fn on_record(database: &Database, ticks: u64, checks: &mut Checks) -> anyhow::Result<()> {
     let mut db = PgConnection::connect(&database.url).await?;
     let count = async |db: &mut PgConnection, text: &'static str| -> anyhow::Result<u64> {
         Ok(sqlx::query_scalar::<_, i64>(text).fetch_one(db).await?.unsigned_abs())
@@ -144,8 +144,8 @@ async fn on_record(database: &Database, ticks: u64, verdict: &mut Verdict) -> an
     let skipped = count(&mut db, "select count(*) from runs where skip_reason is not null").await?;
     let open = count(&mut db, "select count(*) from runs where state < 2").await?;
     println!("  {rows} recorded ticks, {skipped} of them skipped");
-    verdict.expect("recorded ticks", recorded, ticks);
-    verdict.expect("ticks recorded twice", rows - recorded, 0);
-    verdict.expect("open runs", open, 0);
+    checks.expect("recorded ticks", recorded, ticks);
+    checks.expect("ticks recorded twice", rows - recorded, 0);
+    checks.expect("open runs", open, 0);
     Ok(())
 }

@@ -17,7 +17,7 @@ use tokio::{
 };
 
 use crate::{
-    Verdict, make_jobs, now_ms, rfc3339,
+    Checks, create_jobs, now_ms, rfc3339,
     server::Server,
     sink::{self, Sink},
     sleep_until_ms,
@@ -26,7 +26,7 @@ use crate::{
 /// Clients that list jobs and runs, page after page.
 const READERS: usize = 20;
 /// Clients that request a large list and never read the answer.
-const DEAF: usize = 10;
+const NEVER_READ: usize = 10;
 /// Connections that never send a byte.
 const IDLE: usize = 300;
 /// Jobs with large definitions, which make lists large.
@@ -43,12 +43,12 @@ const MEMORY_MAX_MB: u64 = 500;
 pub(crate) async fn run(seconds: u64) -> anyhow::Result<()> {
     let dir = tempfile::tempdir()?;
     let data = dir.path().join("data").display().to_string();
-    beside("SQLite", &["--data-dir", &data], seconds).await?;
+    run_on("SQLite", &["--data-dir", &data], seconds).await?;
     let database = Postgres::shared().blank().await;
-    beside("PostgreSQL", &["--database-url", &database.url], seconds).await
+    run_on("PostgreSQL", &["--database-url", &database.url], seconds).await
 }
 
-async fn beside(store: &str, flags: &[&str], seconds: u64) -> anyhow::Result<()> {
+async fn run_on(store: &str, flags: &[&str], seconds: u64) -> anyhow::Result<()> {
     println!("one job every second for {seconds} s beside a crowd, on {store}:");
     let (sink, hook) = Sink::start().await?;
     let tarpits = [tarpit().await?, tarpit().await?];
@@ -60,29 +60,29 @@ async fn beside(store: &str, flags: &[&str], seconds: u64) -> anyhow::Result<()>
     let from = (now_ms() / 1_000 + 8) * 1_000;
     let to = from + i64::try_from(seconds - 1)? * 1_000;
     let lines = jobs(&hook, &tarpits, dead.is_some(), from, to);
-    make_jobs(reqwest::Client::new().post(format!("{}/api/v1/jobs/batch", server.url)), lines).await?;
-    let crowd = Crowd::gather(&server.url).await?;
+    create_jobs(reqwest::Client::new().post(format!("{}/api/v1/jobs/batch", server.url)), lines).await?;
+    let crowd = Crowd::start(&server.url).await?;
     sleep_until_ms(to + 5_000).await;
     let memory = server.memory_mb()?;
-    crowd.disperse();
+    crowd.stop();
     let listed: serde_json::Value =
         reqwest::get(format!("{}/api/v1/jobs/victim/runs?limit=1000", server.url)).await?.json().await?;
     let runs = listed["items"].as_array().cloned().unwrap_or_default();
     let skipped = runs.iter().filter(|run| run["state"] == "skipped").count();
-    let asked = crowd.answers.load(Ordering::Relaxed);
+    let answers = crowd.answers.load(Ordering::Relaxed);
     server.kill().await?;
     let deliveries = sink.all();
     let (p50, p99, max) = sink::lag(&deliveries);
     println!(
-        "  lag of the healthy job: p50 {p50} ms, p99 {p99} ms, max {max} ms; {asked} lists answered; peak memory {memory} MB"
+        "  lag of the healthy job: p50 {p50} ms, p99 {p99} ms, max {max} ms; {answers} lists answered; peak memory {memory} MB"
     );
-    let mut verdict = Verdict::new();
-    verdict.expect("recorded ticks", runs.len() as u64, seconds);
-    verdict.expect("skips", skipped as u64, 0);
-    verdict.expect("deliveries", deliveries.len() as u64, seconds);
-    verdict.expect("p99 above 1 s", u64::from(p99 >= LAG_MAX_MS), 0);
-    verdict.expect("memory above the limit", u64::from(memory >= MEMORY_MAX_MB), 0);
-    verdict.end()
+    let mut checks = Checks::new();
+    checks.expect("recorded ticks", runs.len() as u64, seconds);
+    checks.expect("skips", skipped as u64, 0);
+    checks.expect("deliveries", deliveries.len() as u64, seconds);
+    checks.expect("p99 above 1 s", u64::from(p99 >= LAG_MAX_MS), 0);
+    checks.expect("memory above the limit", u64::from(memory >= MEMORY_MAX_MB), 0);
+    checks.end()
 }
 
 fn jobs(hook: &str, [one, other]: &[String; 2], dead_zone: bool, from: i64, to: i64) -> String {
@@ -117,53 +117,53 @@ async fn tarpit() -> anyhow::Result<String> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let url = format!("http://{}/hook", listener.local_addr()?);
     tokio::spawn(async move {
-        let mut kept = Vec::new();
+        let mut open = Vec::new();
         while let Ok((stream, _)) = listener.accept().await {
-            kept.push(stream);
+            open.push(stream);
         }
     });
     Ok(url)
 }
 
 struct Crowd {
-    over: Arc<AtomicBool>,
+    stopped: Arc<AtomicBool>,
     answers: Arc<AtomicU64>,
-    kept: Vec<TcpStream>,
+    connections: Vec<TcpStream>,
 }
 
 impl Crowd {
-    async fn gather(url: &str) -> anyhow::Result<Self> {
-        let (over, answers) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    async fn start(url: &str) -> anyhow::Result<Self> {
+        let (stopped, answers) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         for n in 0..READERS {
-            let (url, over, answers) = (url.to_owned(), over.clone(), answers.clone());
-            tokio::spawn(async move { read_lists(&url, n, &over, &answers).await });
+            let (url, stopped, answers) = (url.to_owned(), stopped.clone(), answers.clone());
+            tokio::spawn(async move { read_lists(&url, n, &stopped, &answers).await });
         }
         let address = url.trim_start_matches("http://");
-        let mut kept = Vec::new();
+        let mut connections = Vec::new();
         for _ in 0..IDLE {
-            kept.push(TcpStream::connect(address).await?);
+            connections.push(TcpStream::connect(address).await?);
         }
-        for _ in 0..DEAF {
-            let mut deaf = TcpStream::connect(address).await?;
-            let ask = format!("GET /api/v1/jobs?limit=1000&include=payload HTTP/1.1\r\nhost: {address}\r\n\r\n");
-            deaf.write_all(ask.as_bytes()).await?;
-            kept.push(deaf);
+        for _ in 0..NEVER_READ {
+            let mut client = TcpStream::connect(address).await?;
+            let request = format!("GET /api/v1/jobs?limit=1000&include=payload HTTP/1.1\r\nhost: {address}\r\n\r\n");
+            client.write_all(request.as_bytes()).await?;
+            connections.push(client);
         }
-        Ok(Self { over, answers, kept })
+        Ok(Self { stopped, answers, connections })
     }
 
-    fn disperse(&self) {
-        self.over.store(true, Ordering::Relaxed);
-        println!("  {} connections were idle or never read", self.kept.len());
+    fn stop(&self) {
+        self.stopped.store(true, Ordering::Relaxed);
+        println!("  {} connections were idle or never read", self.connections.len());
     }
 }
 
-async fn read_lists(url: &str, n: usize, over: &AtomicBool, answers: &AtomicU64) {
+async fn read_lists(url: &str, n: usize, stopped: &AtomicBool, answers: &AtomicU64) {
     let list = if n.is_multiple_of(2) { "jobs?limit=1000" } else { "runs?limit=1000&status=cancelled" };
     let client = reqwest::Client::new();
-    while !over.load(Ordering::Relaxed) {
-        let asked = client.get(format!("{url}/api/v1/{list}")).timeout(Duration::from_secs(30)).send();
-        let answered = async { asked.await?.error_for_status()?.bytes().await };
+    while !stopped.load(Ordering::Relaxed) {
+        let request = client.get(format!("{url}/api/v1/{list}")).timeout(Duration::from_secs(30)).send();
+        let answered = async { request.await?.error_for_status()?.bytes().await };
         if answered.await.is_ok() {
             answers.fetch_add(1, Ordering::Relaxed);
         } else {

@@ -6,7 +6,7 @@ use anyhow::Context;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
-use crate::{Random, Verdict, instant, ledger::Ledger, now_ms, server::Server, sink::Sink, sleep_until_ms};
+use crate::{Checks, Random, instant, ledger::Ledger, now_ms, server::Server, sink::Sink, sleep_until_ms};
 
 /// How many jobs are edited at a time.
 const AT_ONCE: usize = 25;
@@ -36,7 +36,7 @@ pub(crate) async fn run(times: u64, seed: u64) -> anyhow::Result<()> {
         let (client, api, hook) = (client.clone(), format!("{}/api/v1/jobs", server.url), hook.clone());
         let (kind, offset) = (random.below(3), i64::try_from(random.below(101))? - 50);
         tasks.push(tokio::spawn(async move {
-            let done = one(&client, &api, &hook, n, kind, offset).await;
+            let done = edit_one(&client, &api, &hook, n, kind, offset).await;
             drop(permit);
             done
         }));
@@ -72,17 +72,24 @@ pub(crate) async fn run(times: u64, seed: u64) -> anyhow::Result<()> {
         let near = of.iter().filter(|job| (job.answered_at + 100).rem_euclid(1_000) <= 200).count();
         println!("  {word}: {}, of which {near} were answered within 100 ms of a tick", of.len());
     }
-    let mut verdict = Verdict::new();
-    verdict.expect("recorded ticks", ledger.ticks.len() as u64, expected_ticks);
-    verdict.expect("ticks recorded twice", ledger.doubled(), 0);
-    verdict.expect("ticks lost", lost, 0);
-    verdict.expect("ticks that no definition in force had", unexpected, 0);
-    verdict.expect("deliveries of ticks after the last definition ended", after, 0);
-    verdict.end()
+    let mut checks = Checks::new();
+    checks.expect("recorded ticks", ledger.ticks.len() as u64, expected_ticks);
+    checks.expect("ticks recorded twice", ledger.doubled(), 0);
+    checks.expect("ticks lost", lost, 0);
+    checks.expect("ticks that no definition in force had", unexpected, 0);
+    checks.expect("deliveries of ticks after the last definition ended", after, 0);
+    checks.end()
 }
 
 /// One job from creation to end: about a second of ticks, an edit near a tick, and about a second more.
-async fn one(client: &reqwest::Client, api: &str, hook: &str, n: u64, kind: u64, offset: i64) -> anyhow::Result<Done> {
+async fn edit_one(
+    client: &reqwest::Client,
+    api: &str,
+    hook: &str,
+    n: u64,
+    kind: u64,
+    offset: i64,
+) -> anyhow::Result<Done> {
     let name = format!("edited-{n:04}");
     let spec = |every: &str| json!({"name": name, "schedule": {"every": every}, "target": {"http": {"url": hook}}, "overlap": "allow"});
     let made = answer(client.post(api).json(&spec("1s"))).await?;
@@ -92,21 +99,21 @@ async fn one(client: &reqwest::Client, api: &str, hook: &str, n: u64, kind: u64,
     let (word, in_force, last, answered_at) = match kind {
         0 => {
             let edited = answer(client.put(&url).json(&spec("2s"))).await?;
-            let (x, answered_at) = (instant(&edited["effective_at"])?, now_ms());
+            let (edited_at, answered_at) = (instant(&edited["effective_at"])?, now_ms());
             tokio::time::sleep(Duration::from_millis(2_100)).await;
             let paused = answer(client.post(format!("{url}/pause")).json(&json!({}))).await?;
             let end = instant(&paused["effective_at"])?;
-            ("edit", vec![(created, x, 1_000), (x, end, 2_000)], end, answered_at)
+            ("edit", vec![(created, edited_at, 1_000), (edited_at, end, 2_000)], end, answered_at)
         }
         1 => {
             let paused = answer(client.post(format!("{url}/pause")).json(&json!({}))).await?;
-            let x = instant(&paused["effective_at"])?;
-            ("pause", vec![(created, x, 1_000)], x, now_ms())
+            let end = instant(&paused["effective_at"])?;
+            ("pause", vec![(created, end, 1_000)], end, now_ms())
         }
         _ => {
             let deleted = answer(client.delete(&url)).await?;
-            let x = instant(&deleted["effective_at"])?;
-            ("delete", vec![(created, x, 1_000)], x, now_ms())
+            let end = instant(&deleted["effective_at"])?;
+            ("delete", vec![(created, end, 1_000)], end, now_ms())
         }
     };
     tokio::time::sleep(Duration::from_millis(1_200)).await;

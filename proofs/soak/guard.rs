@@ -21,34 +21,34 @@ const fn bound(figure: &'static str, at_least: f64) -> Bound {
 pub(crate) async fn run(jobs: u64) -> anyhow::Result<()> {
     let database = Server::shared().blank().await;
     let (many, few, url) = (jobs.to_string(), (jobs / 10).to_string(), database.url.as_str());
-    let mut right = true;
+    let mut passed = true;
     let tick = ["tick", "--jobs", &many, "--from", &few, "--seconds", "4"];
-    right &= judged(url, &tick, &[bound("growth", 0.6), bound("ratio", 0.1)]).await?;
+    passed &= meets(url, &tick, &[bound("growth", 0.6), bound("ratio", 0.1)]).await?;
     let life = ["life", "--jobs", &few];
-    right &= judged(url, &life, &[bound("ratio", 0.03)]).await?;
-    anyhow::ensure!(right, "a figure is below its bound");
+    passed &= meets(url, &life, &[bound("ratio", 0.03)]).await?;
+    anyhow::ensure!(passed, "a figure is below its bound");
     Ok(())
 }
 
-/// Repeats a failed measurement once, because a single one may be disturbed.
-async fn judged(url: &str, bench: &[&str], bounds: &[Bound]) -> anyhow::Result<bool> {
+/// Whether a benchmark meets its bounds. Repeats a failed measurement once, because a single one may be disturbed.
+async fn meets(url: &str, bench: &[&str], bounds: &[Bound]) -> anyhow::Result<bool> {
     for last in [false, true] {
-        let found = measured(url, bench).await?;
-        let mut right = true;
+        let found = measure(url, bench).await?;
+        let mut passed = true;
         for Bound { figure, at_least } in bounds {
             let is = found[figure].as_f64().with_context(|| format!("no {figure} in {found}"))?;
-            right &= is >= *at_least;
-            let verdict = if is >= *at_least { "" } else { "   BELOW" };
-            println!("  bench {}: {figure} {is:.3}, at least {at_least}{verdict}", bench.join(" "));
+            passed &= is >= *at_least;
+            let mark = if is >= *at_least { "" } else { "   BELOW" };
+            println!("  bench {}: {figure} {is:.3}, at least {at_least}{mark}", bench.join(" "));
         }
-        if right || last {
-            return Ok(right);
+        if passed || last {
+            return Ok(passed);
         }
     }
     Ok(false)
 }
 
-async fn measured(url: &str, bench: &[&str]) -> anyhow::Result<Value> {
+async fn measure(url: &str, bench: &[&str]) -> anyhow::Result<Value> {
     let output = Command::new(binary()?)
         .args(["--output", "json", "bench"])
         .args(bench)

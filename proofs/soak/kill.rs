@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::{
-    Random, Verdict,
+    Checks, Random,
     ledger::Ledger,
     now_ms,
     server::Server,
@@ -43,13 +43,13 @@ pub(crate) async fn run(jobs: u64, times: u64, seed: u64) -> anyhow::Result<()> 
     let (p50, p99, max) = sink::lag(&deliveries);
     println!("  runs {}, skips by reason {:?} (1 overlap, 2 misfire, 3 catch_up)", ledger.runs, ledger.skips);
     println!("  deliveries {}, lag p50 {p50} ms, p99 {p99} ms, max {max} ms", deliveries.len());
-    let mut verdict = Verdict::new();
-    verdict.expect("recorded ticks", ledger.ticks.len() as u64, jobs * seconds);
-    verdict.expect("ticks recorded twice", ledger.doubled(), 0);
-    verdict.expect("open runs", ledger.open, 0);
-    verdict.expect("duplicate deliveries of an attempt", sink::repeated(&deliveries), 0);
-    verdict.expect("early deliveries", sink::early(&deliveries), 0);
+    let mut checks = Checks::new();
+    checks.expect("recorded ticks", ledger.ticks.len() as u64, jobs * seconds);
+    checks.expect("ticks recorded twice", ledger.doubled(), 0);
+    checks.expect("open runs", ledger.open, 0);
+    checks.expect("duplicate deliveries of an attempt", sink::repeated(&deliveries), 0);
+    checks.expect("early deliveries", sink::early(&deliveries), 0);
     println!("  integrity_check: {}", ledger.integrity);
     anyhow::ensure!(ledger.integrity == "ok", "the database file is damaged");
-    verdict.end()
+    checks.end()
 }

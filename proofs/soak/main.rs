@@ -24,7 +24,7 @@ mod workers;
 #[path = "../common/mod.rs"]
 mod common;
 
-pub(crate) use common::{Random, binary, instant, make_jobs, now_ms, rfc3339, sleep_until_ms};
+pub(crate) use common::{Random, binary, create_jobs, instant, now_ms, rfc3339, sleep_until_ms};
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
@@ -49,9 +49,9 @@ async fn main() -> anyhow::Result<()> {
 }
 
 /// Prints each check, and remembers whether all passed.
-pub(crate) struct Verdict(bool);
+pub(crate) struct Checks(bool);
 
-impl Verdict {
+impl Checks {
     pub(crate) fn new() -> Self {
         Self(true)
     }

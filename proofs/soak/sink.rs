@@ -27,16 +27,16 @@ impl Sink {
         let sink = Self::default();
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
         let url = format!("http://{}/hook", listener.local_addr()?);
-        let seen = sink.clone();
+        let recorder = sink.clone();
         let hook = post(move |headers: HeaderMap| {
-            seen.see(&headers);
+            recorder.record(&headers);
             async { "ok" }
         });
         tokio::spawn(async move { axum::serve(listener, Router::new().route("/hook", hook)).await });
         Ok((sink, url))
     }
 
-    fn see(&self, headers: &HeaderMap) {
+    fn record(&self, headers: &HeaderMap) {
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned();
         let scheduled_at = text("everytick-scheduled-at").parse().map_or(0, everytick_domain::time::DbTime::millis);
         let delivery = Delivery {

@@ -5,9 +5,9 @@ use std::time::Duration;
 use anyhow::Context;
 
 use crate::{
-    Verdict,
+    Checks, create_jobs,
     ledger::Ledger,
-    make_jobs, now_ms, rfc3339,
+    now_ms, rfc3339,
     server::Server,
     sink::{self, Sink},
     sleep_until_ms,
@@ -34,7 +34,7 @@ pub(crate) async fn create(
             format!("{job}\n")
         })
         .collect();
-    make_jobs(reqwest::Client::new().post(format!("{}/api/v1/jobs/batch", server.url)), lines).await
+    create_jobs(reqwest::Client::new().post(format!("{}/api/v1/jobs/batch", server.url)), lines).await
 }
 
 pub(crate) async fn run(jobs: u64, seconds: u64) -> anyhow::Result<()> {
@@ -63,12 +63,12 @@ pub(crate) async fn run(jobs: u64, seconds: u64) -> anyhow::Result<()> {
     if let Some(line) = metrics.lines().find(|line| line.starts_with("everytick_dispatch_lag_seconds_sum")) {
         println!("  {line}");
     }
-    let mut verdict = Verdict::new();
-    verdict.expect("recorded ticks", ledger.ticks.len() as u64, ticks);
-    verdict.expect("ticks recorded twice", ledger.doubled(), 0);
-    verdict.expect("runs", ledger.runs, ticks);
-    verdict.expect("deliveries", deliveries.len() as u64, ticks);
-    verdict.expect("duplicate deliveries of an attempt", sink::repeated(&deliveries), 0);
-    verdict.expect("early deliveries", sink::early(&deliveries), 0);
-    verdict.end()
+    let mut checks = Checks::new();
+    checks.expect("recorded ticks", ledger.ticks.len() as u64, ticks);
+    checks.expect("ticks recorded twice", ledger.doubled(), 0);
+    checks.expect("runs", ledger.runs, ticks);
+    checks.expect("deliveries", deliveries.len() as u64, ticks);
+    checks.expect("duplicate deliveries of an attempt", sink::repeated(&deliveries), 0);
+    checks.expect("early deliveries", sink::early(&deliveries), 0);
+    checks.end()
 }

@@ -11,7 +11,7 @@ use sqlx::{Connection as _, PgConnection};
 use tokio::process::{Child, Command};
 use tokio_util::sync::CancellationToken;
 
-use crate::{Random, Verdict, now_ms, server::Server};
+use crate::{Checks, Random, now_ms, server::Server};
 
 /// A lost run is available again within its lease plus one second.
 const LOST_MS_MAX: u64 = 31_000;
@@ -68,8 +68,8 @@ pub(crate) async fn killed(runs: u64, workers: u64, seed: u64) -> anyhow::Result
     let server = node(&database).await?;
     let (http, url) = (reqwest::Client::new(), server.url.clone());
     create(&url, runs.div_ceil(RUNS_PER_JOB)).await?;
-    let asked = stream::iter(0..runs).map(|n| trigger(&http, &url, n / RUNS_PER_JOB)).buffer_unordered(8);
-    asked.collect::<Vec<_>>().await.into_iter().collect::<anyhow::Result<()>>()?;
+    let triggers = stream::iter(0..runs).map(|n| trigger(&http, &url, n / RUNS_PER_JOB)).buffer_unordered(8);
+    triggers.collect::<Vec<_>>().await.into_iter().collect::<anyhow::Result<()>>()?;
     let mut children = (0..workers).map(|_| start_worker(&url)).collect::<anyhow::Result<Vec<_>>>()?;
     let (mut random, mut kills, begun) = (Random::new(seed), 0_u64, now_ms());
     let mut db = PgConnection::connect(&database.url).await?;
@@ -96,11 +96,11 @@ pub(crate) async fn killed(runs: u64, workers: u64, seed: u64) -> anyhow::Result
     let longest = "select coalesce(max(finished_at - started_at), 0) from attempts where outcome = 'lost'";
     let longest = count(&mut db, longest).await?;
     println!("  {lost} attempts were lost; longest time from claim to loss: {longest} ms");
-    let mut verdict = Verdict::new();
-    verdict.expect("succeeded runs", count(&mut db, "select count(*) from runs where state = 2").await?, runs);
-    verdict.expect("other runs", count(&mut db, "select count(*) from runs where state <> 2").await?, 0);
-    verdict.expect("longer from claim to loss than a lease plus 1 s", u64::from(longest > LOST_MS_MAX), 0);
-    verdict.end()
+    let mut checks = Checks::new();
+    checks.expect("succeeded runs", count(&mut db, "select count(*) from runs where state = 2").await?, runs);
+    checks.expect("other runs", count(&mut db, "select count(*) from runs where state <> 2").await?, 0);
+    checks.expect("longer from claim to loss than a lease plus 1 s", u64::from(longest > LOST_MS_MAX), 0);
+    checks.end()
 }
 
 async fn counts(db: &mut PgConnection) -> anyhow::Result<[u64; 3]> {
@@ -122,8 +122,8 @@ pub(crate) async fn idle(workers: u64, seconds: u64) -> anyhow::Result<()> {
         tokio::spawn(async move {
             let body = json!({"worker": format!("w{n}"), "wait": "20s"});
             loop {
-                let asked = http.post(format!("{url}/api/v1/queues/{QUEUE}/claim")).json(&body).send().await;
-                let Ok(answer) = asked else { return };
+                let sent = http.post(format!("{url}/api/v1/queues/{QUEUE}/claim")).json(&body).send().await;
+                let Ok(answer) = sent else { return };
                 let Ok(claimed) = answer.json::<serde_json::Value>().await else { return };
                 for run in claimed["runs"].as_array().into_iter().flatten() {
                     let settle = json!({"fence": run["fence"], "outcome": "succeeded"});
@@ -152,11 +152,11 @@ pub(crate) async fn idle(workers: u64, seconds: u64) -> anyhow::Result<()> {
     let at = |percent: usize| waited.get((waited.len() * percent / 100).min(waited.len().saturating_sub(1))).copied();
     let p99 = at(99).unwrap_or(i64::MAX);
     println!("  from trigger to claim: p50 {} ms, p99 {p99} ms", at(50).unwrap_or(i64::MAX));
-    let mut verdict = Verdict::new();
-    verdict.expect("executed runs", waited.len() as u64, ones);
-    verdict.expect("more than 5 % of a core", u64::from(cpu > IDLE_CPU_MAX), 0);
-    verdict.expect("p99 above 50 ms", u64::from(p99.unsigned_abs() > START_MS_MAX), 0);
-    verdict.end()
+    let mut checks = Checks::new();
+    checks.expect("executed runs", waited.len() as u64, ones);
+    checks.expect("more than 5 % of a core", u64::from(cpu > IDLE_CPU_MAX), 0);
+    checks.expect("p99 above 50 ms", u64::from(p99.unsigned_abs() > START_MS_MAX), 0);
+    checks.end()
 }
 
 async fn commits(db: &mut PgConnection) -> anyhow::Result<u64> {

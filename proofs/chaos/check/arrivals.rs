@@ -11,14 +11,14 @@ use crate::{
 
 pub(super) fn check(history: &History, findings: &mut Findings) {
     findings.deliveries = history.deliveries.len() as u64;
-    early(history, findings);
-    doubled(history, findings);
-    named(history, findings);
-    answered(history, findings);
-    probes(history, findings);
+    check_early(history, findings);
+    check_doubled(history, findings);
+    check_recorded(history, findings);
+    check_results(history, findings);
+    check_probes(history, findings);
 }
 
-fn early(history: &History, findings: &mut Findings) {
+fn check_early(history: &History, findings: &mut Findings) {
     for delivery in &history.deliveries {
         // The latest time that the database clock can have shown.
         let arrived = delivery.arrived_at + history.offset.high;
@@ -31,7 +31,7 @@ fn early(history: &History, findings: &mut Findings) {
     }
 }
 
-fn doubled(history: &History, findings: &mut Findings) {
+fn check_doubled(history: &History, findings: &mut Findings) {
     let mut attempts: HashMap<(&str, u32), Vec<&Delivery>> = HashMap::new();
     let mut ids: BTreeMap<(&str, i64), BTreeSet<&str>> = BTreeMap::new();
     let mut runs: HashSet<&str> = HashSet::new();
@@ -53,7 +53,7 @@ fn doubled(history: &History, findings: &mut Findings) {
 }
 
 /// Every delivery is a recorded run of a tick that a definition has.
-fn named(history: &History, findings: &mut Findings) {
+fn check_recorded(history: &History, findings: &mut Findings) {
     let rows: HashMap<&str, _> = history.rows.iter().map(|row| (row.id.as_str(), row)).collect();
     let jobs: HashMap<&str, BTreeSet<i64>> =
         history.jobs.iter().map(|job| (job.name.as_str(), oracle::expected(&job.in_force))).collect();
@@ -78,13 +78,13 @@ fn named(history: &History, findings: &mut Findings) {
 }
 
 /// A succeeded run has a 2xx answer to that attempt with that fence. A failed run has at least one delivery.
-fn answered(history: &History, findings: &mut Findings) {
+fn check_results(history: &History, findings: &mut Findings) {
     let mut seen: HashMap<(&str, u32, i64), bool> = HashMap::new();
-    let mut came: HashSet<&str> = HashSet::new();
+    let mut delivered: HashSet<&str> = HashSet::new();
     for delivery in &history.deliveries {
         let good = delivery.status.is_some_and(|status| (200..300).contains(&status));
         *seen.entry((&delivery.run, delivery.attempt, delivery.fence)).or_default() |= good;
-        came.insert(&delivery.run);
+        delivered.insert(&delivery.run);
     }
     for row in &history.rows {
         if row.state == State::Succeeded && seen.get(&(row.id.as_str(), row.attempt, row.fence)) != Some(&true) {
@@ -95,13 +95,13 @@ fn answered(history: &History, findings: &mut Findings) {
                 )
             });
         }
-        if row.state == State::Failed && !came.contains(row.id.as_str()) {
+        if row.state == State::Failed && !delivered.contains(row.id.as_str()) {
             findings.unsettled.note(|| format!("{}: {} failed without a delivery", row.job, row.id));
         }
     }
 }
 
-fn probes(history: &History, findings: &mut Findings) {
+fn check_probes(history: &History, findings: &mut Findings) {
     for probe in &history.probes {
         match probe.status {
             Some(409) => findings.stale_refused += 1,

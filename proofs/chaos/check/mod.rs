@@ -15,7 +15,7 @@ use crate::history::History;
 pub(crate) use lag::Lag;
 
 /// How many instances of each kind are reported in full.
-const TOLD_MAX: usize = 10;
+const INSTANCES_MAX: usize = 10;
 
 /// Instances of one kind of breach.
 #[derive(Default, Debug, Serialize)]
@@ -27,7 +27,7 @@ pub(crate) struct Breach {
 impl Breach {
     pub(crate) fn note(&mut self, what: impl FnOnce() -> String) {
         self.count += 1;
-        if self.first.len() < TOLD_MAX {
+        if self.first.len() < INSTANCES_MAX {
             self.first.push(what());
         }
     }

@@ -19,10 +19,10 @@ pub(super) fn check(history: &History, findings: &mut Findings) {
     }
     for job in &history.jobs {
         let rows = of_job.remove(job.name.as_str()).unwrap_or_default();
-        changes(job, findings);
-        ticks(history, job, &rows, findings);
-        overlaps(job, &rows, findings);
-        open(job, &rows, findings);
+        check_changes(job, findings);
+        check_ticks(history, job, &rows, findings);
+        check_overlaps(job, &rows, findings);
+        check_states(job, &rows, findings);
     }
     for (name, rows) in of_job {
         for row in rows {
@@ -33,42 +33,48 @@ pub(super) fn check(history: &History, findings: &mut Findings) {
     }
 }
 
-/// Every answered change is recorded (I16), with the X of the answer, and X is close to the time of the request.
-fn changes(job: &Job, findings: &mut Findings) {
-    if job.made && job.created_at.is_none() {
+/// Every answered change is recorded (I16), with the `effective_at` of the answer, which is close to the time of the request.
+fn check_changes(job: &Job, findings: &mut Findings) {
+    if job.created && job.created_at.is_none() {
         findings.lost.note(|| format!("{}: its creation was answered, but the job is not recorded", job.name));
     }
     for action in ["edit", "pause", "resume", "delete"] {
-        let asked = job.asked.iter().filter(|of| **of == action).count();
+        let requested = job.requested.iter().filter(|of| **of == action).count();
         let done = job.audited.iter().filter(|(of, _)| of == action).count();
-        if done > asked {
-            findings
-                .unexpected
-                .note(|| format!("{}: {action} is recorded {done} times and was requested {asked} times", job.name));
+        if done > requested {
+            findings.unexpected.note(|| {
+                format!("{}: {action} is recorded {done} times and was requested {requested} times", job.name)
+            });
         }
     }
     for answered in &job.answered {
-        let (action, x) = (answered.action, answered.x);
-        if !job.audited.iter().any(|(of, at)| of == action && *at == x) {
-            findings
-                .lost
-                .note(|| format!("{}: {action} was answered with X = {x}; the audit does not have it", job.name));
+        let (action, effective_at) = (answered.action, answered.effective_at);
+        if !job.audited.iter().any(|(of, at)| of == action && *at == effective_at) {
+            findings.lost.note(|| {
+                format!(
+                    "{}: {action} was answered with effective_at {effective_at}, which the audit does not have",
+                    job.name
+                )
+            });
         }
-        // X may be the last recorded tick, which is not later than the clock.
-        if x < answered.sent_at - ENDED_BEHIND_MS || x > answered.answered_at + ENDED_BEHIND_MS {
-            findings.unexpected.note(|| format!("{}: {action} sent at {} has X = {x}", job.name, answered.sent_at));
+        // It may be the last recorded tick, which is not later than the clock.
+        let (earliest, latest) = (answered.sent_at - ENDED_BEHIND_MS, answered.answered_at + ENDED_BEHIND_MS);
+        if !(earliest..=latest).contains(&effective_at) {
+            findings.unexpected.note(|| {
+                format!("{}: {action} sent at {} has effective_at {effective_at}", job.name, answered.sent_at)
+            });
         }
     }
 }
 
-fn ticks(history: &History, job: &Job, rows: &[&Row], findings: &mut Findings) {
+fn check_ticks(history: &History, job: &Job, rows: &[&Row], findings: &mut Findings) {
     let expected = oracle::expected(&job.in_force);
     findings.expected += expected.len() as u64;
     let mut times: BTreeMap<i64, u32> = BTreeMap::new();
     for row in rows {
         *times.entry(row.tick).or_default() += 1;
         match row.skip_reason {
-            Some(reason) => skip(job, row, reason, rows, findings),
+            Some(reason) => check_skip(job, row, reason, rows, findings),
             None => findings.runs += 1,
         }
     }
@@ -104,7 +110,7 @@ fn ticks(history: &History, job: &Job, rows: &[&Row], findings: &mut Findings) {
 }
 
 /// The only valid reason here is overlap, and only while another run is open.
-fn skip(job: &Job, row: &Row, reason: i16, rows: &[&Row], findings: &mut Findings) {
+fn check_skip(job: &Job, row: &Row, reason: i16, rows: &[&Row], findings: &mut Findings) {
     *findings.skips.entry(reason_word(reason)).or_default() += 1;
     let is_open = |other: &&&Row| {
         other.tick < row.tick
@@ -122,7 +128,7 @@ fn skip(job: &Job, row: &Row, reason: i16, rows: &[&Row], findings: &mut Finding
 }
 
 /// Under `skip`, the recorded last attempts of two runs never overlap. Recorded ends may be too early, never too late.
-fn overlaps(job: &Job, rows: &[&Row], findings: &mut Findings) {
+fn check_overlaps(job: &Job, rows: &[&Row], findings: &mut Findings) {
     if !job.kind.skips() {
         return;
     }
@@ -142,7 +148,8 @@ fn overlaps(job: &Job, rows: &[&Row], findings: &mut Findings) {
     }
 }
 
-fn open(job: &Job, rows: &[&Row], findings: &mut Findings) {
+/// Every run has ended, in a state that its job allows.
+fn check_states(job: &Job, rows: &[&Row], findings: &mut Findings) {
     for row in rows.iter().filter(|row| row.state.is_open()) {
         findings.unsettled.note(|| {
             format!("{}: {} of {} is still {:?}, attempt {}", job.name, row.id, row.tick, row.state, row.attempt)

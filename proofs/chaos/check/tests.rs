@@ -35,7 +35,7 @@ fn delivery(tick: i64) -> Delivery {
 }
 
 /// A job every second, deleted at 4.5 s, with all its rows and deliveries.
-fn sound() -> History {
+fn correct() -> History {
     let ticks = [1_000, 2_000, 3_000, 4_000];
     let in_force = InForce { schedule: Schedule::Every { ms: 1_000 }, after: 0, to: 4_500 };
     History {
@@ -43,10 +43,10 @@ fn sound() -> History {
             name: "j".to_owned(),
             kind: Kind::Plain,
             in_force: vec![in_force],
-            asked: vec!["delete"],
-            answered: vec![Answered { action: "delete", x: 4_500, sent_at: 4_490, answered_at: 4_510 }],
+            requested: vec!["delete"],
+            answered: vec![Answered { action: "delete", effective_at: 4_500, sent_at: 4_490, answered_at: 4_510 }],
             audited: vec![("create".to_owned(), 0), ("delete".to_owned(), 4_500)],
-            made: true,
+            created: true,
             created_at: Some(0),
         }],
         rows: ticks.map(row).to_vec(),
@@ -60,7 +60,7 @@ fn sound() -> History {
 
 /// The breaches of the correct history after `change`, with their counts.
 fn found(change: impl FnOnce(&mut History)) -> Vec<(&'static str, u64)> {
-    let mut history = sound();
+    let mut history = correct();
     change(&mut history);
     let findings = check(&history);
     let broken = findings.breaches().map(|(name, breach)| (name, breach.count));
@@ -70,7 +70,7 @@ fn found(change: impl FnOnce(&mut History)) -> Vec<(&'static str, u64)> {
 #[test]
 fn a_correct_history_has_no_breach() {
     assert_eq!(found(|_| {}), []);
-    let findings = check(&sound());
+    let findings = check(&correct());
     assert_eq!((findings.expected, findings.runs, findings.deliveries, findings.redelivered), (4, 4, 4, 0));
     assert_eq!((findings.stale_refused, findings.lag_all.max_ms), (1, 10));
 }
@@ -107,7 +107,7 @@ fn a_change_that_was_not_requested_is_unexpected() {
 }
 
 #[test]
-fn an_x_far_from_its_request_is_unexpected() {
+fn a_change_that_takes_effect_long_after_its_request_is_unexpected() {
     let moved = found(|history| history.jobs[0].answered[0].sent_at = 40_000);
     assert_eq!(moved, [("unexpected", 1)]);
 }
@@ -130,7 +130,7 @@ fn a_tick_under_two_ids_is_doubled_and_one_id_is_not_recorded() {
 
 #[test]
 fn a_second_attempt_of_a_run_is_counted_but_no_breach() {
-    let mut history = sound();
+    let mut history = correct();
     history.deliveries.push(Delivery { attempt: 2, fence: 8, ..delivery(2_000) });
     history.rows[1] = Row { attempt: 2, fence: 8, ..row(2_000) };
     let findings = check(&history);
@@ -261,7 +261,7 @@ fn an_open_run_and_a_failure_without_delivery_are_unsettled() {
 
 #[test]
 fn ticks_touched_by_a_fault_count_only_in_the_lag_of_all() {
-    let mut history = sound();
+    let mut history = correct();
     history.deliveries[2].arrived_at = 9_000;
     let fault = Fault {
         what: "kill n1".to_owned(),
