@@ -122,7 +122,7 @@ fn target_settings(settings: &Settings) -> TargetSettings {
 }
 
 fn engine_settings(settings: &Settings, slots: usize, listen: SocketAddr) -> everytick_engine::Settings {
-    let (poll, look) = match &settings.database {
+    let (poll, claim_poll) = match &settings.database {
         DatabaseUrl::Sqlite(_) => (Duration::from_secs(1), Duration::from_secs(5)),
         DatabaseUrl::Postgres(_) => (CLUSTER_POLL, CLUSTER_POLL),
     };
@@ -130,7 +130,7 @@ fn engine_settings(settings: &Settings, slots: usize, listen: SocketAddr) -> eve
         region: settings.region.clone(),
         may_own: settings.roles.runs_jobs,
         poll,
-        look,
+        claim_poll,
         node: settings.node_name.clone(),
         lease: settings.lease,
         slots,

@@ -164,7 +164,7 @@ pub(super) async fn start(
             slots: setup.slots,
             lease: setup.lease,
             poll,
-            look: poll,
+            claim_poll: poll,
             replace_node: true,
             ..everytick_engine::Settings::default()
         },

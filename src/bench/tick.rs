@@ -149,7 +149,7 @@ impl TickFlags {
             let at = begin.plus(Span::seconds(second));
             rig::sleep_until(&open, at).await?;
             // If a due tick is not recorded yet, the node worked during the whole second that ends here.
-            behind.push(engine.coming(1).first().is_some_and(|(due, _)| *due < at));
+            behind.push(engine.next_ticks(1).first().is_some_and(|(due, _)| *due < at));
             progress.at(second);
         }
         let (ticks, work) = deliveries.seen.between(WARM..window as usize, &behind[1..]);

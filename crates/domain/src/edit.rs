@@ -1,5 +1,5 @@
-//! Edit, pause, resume and delete: the old definition applies up to the instant X, the new one after it (I11). The store locks
-//! the job, reads its state, calls `edit`, and writes the result in the same transaction.
+//! Edit, pause, resume and delete. Up to the instant `effective_at` the old definition applies, after it the new one (I11). The
+//! store locks the job, reads its state, calls `edit`, and writes the result in the same transaction.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -50,7 +50,7 @@ pub struct LockedJob {
     pub cursor: Option<DbTime>,
     /// The database clock, read after the lock was acquired.
     pub now: DbTime,
-    /// The last tick that has a row, if it is not before the cursor or lies after `now`.
+    /// The last recorded tick, read only as far as an edit needs it: a tick at or after the cursor, or one after `now`.
     pub last_recorded: Option<DbTime>,
     pub open: OpenRuns,
     /// The existing calendars among those that the new definition names.
@@ -99,8 +99,8 @@ pub enum NotInserted {
 pub fn edit(locked: &LockedJob, change: Change, crons: &CronCache) -> Result<Option<Edit>, Vec<Invalid>> {
     let LockedJob { job, now, .. } = locked;
     let mut new = job.clone();
-    let mut poisoned = false;
-    let x = locked.last_recorded.map_or(*now, |last| last.max(*now));
+    let mut quarantined = false;
+    let effective_at = locked.last_recorded.map_or(*now, |last| last.max(*now));
     match change {
         Change::Replace(spec) if *spec == *job.spec => return Ok(None),
         Change::Pause { .. } | Change::Quarantine { .. } if job.paused.is_some() => return Ok(None),
@@ -112,31 +112,32 @@ pub fn edit(locked: &LockedJob, change: Change, crons: &CronCache) -> Result<Opt
             new.schedule = job::compile(&spec, &locked.calendars, crons)?;
             new.spec = Arc::new(*spec);
         }
-        Change::Pause { note } => new.paused = Some(Paused { at: x, note }),
+        Change::Pause { note } => new.paused = Some(Paused { at: effective_at, note }),
         Change::Quarantine { note } => {
-            poisoned = true;
-            new.paused = Some(Paused { at: x, note: Some(note) });
+            quarantined = true;
+            new.paused = Some(Paused { at: effective_at, note: Some(note) });
         }
         Change::Resume => new.paused = None,
-        Change::Delete => new.deleted_at = Some(x),
+        Change::Delete => new.deleted_at = Some(effective_at),
     }
     new.version = job.version.next();
-    // X, because the old definition applies until then.
-    new.updated_at = x;
+    // Not `now`: the old definition applies until then.
+    new.updated_at = effective_at;
 
     let (mut rows, mut ranges) =
         if Mutant::EditRecordsNoOldTicks.is_on() { Default::default() } else { plan_due(locked) };
-    if poisoned {
+    if quarantined {
         rows.iter_mut().for_each(|row| row.fate = Fate::Skip(SkipReason::Error));
         ranges.iter_mut().for_each(|range| range.reason = SkipReason::Error);
     }
     let mut at_row = None;
     let cursor = match new.ticking() {
-        Some(schedule) if new.spec.schedule == job.spec.schedule => schedule.next_after(x),
-        Some(schedule) => match job::first_cursor(&new.spec, schedule, x, *now) {
-            // An `at` that has just passed fires at once. A cursor at or below X would count as passed, so the tick is recorded
-            // here. This also covers an `at` in the future when the clock was set back: the run then waits until it is due.
-            Some(at) if at <= x => {
+        Some(schedule) if new.spec.schedule == job.spec.schedule => schedule.next_after(effective_at),
+        Some(schedule) => match job::first_cursor(&new.spec, schedule, effective_at, *now) {
+            // An `at` that has just passed fires at once. A cursor up to `effective_at` would count as passed, so the tick is
+            // recorded here. This also covers an `at` in the future when the clock was set back: the run then waits until it is
+            // due.
+            Some(at) if at <= effective_at => {
                 let open = locked.open.and_waiting(runs_among(&rows));
                 if let Plan::Rows(due) = decide(&new, Some(at), at.max(*now), open) {
                     // A tick that is due under both definitions is one tick.
@@ -145,13 +146,13 @@ pub fn edit(locked: &LockedJob, change: Change, crons: &CronCache) -> Result<Opt
                     at_row = due.last().map(|row| row.id);
                     rows.extend(due);
                 }
-                schedule.next_after(x)
+                schedule.next_after(effective_at)
             }
             first => first,
         },
         None => None,
     };
-    Ok(Some(Edit { effective_at: x, rows, ranges, job: new, cursor, at: at_row }))
+    Ok(Some(Edit { effective_at, rows, ranges, job: new, cursor, at: at_row }))
 }
 
 /// Plans the due ticks of the old definition from the first unrecorded one on. Ticks are recorded in order, so every tick up to
@@ -232,14 +233,14 @@ mod tests {
     }
 
     #[test]
-    fn the_new_definition_applies_after_x_and_no_tick_follows_both() {
+    fn the_next_tick_after_an_edit_is_one_of_the_new_definition() {
         let edit = edit(&locked(30, 25, None), Change::Replace(Box::new(spec(Span::seconds(7))))).unwrap().unwrap();
         assert_eq!(edit.cursor, Some(s(28)));
         assert_eq!(edit.job.version.raw(), 2);
     }
 
     #[test]
-    fn x_is_the_last_recorded_tick_if_the_clock_went_back_behind_it() {
+    fn an_edit_takes_effect_at_the_last_recorded_tick_if_the_clock_was_set_back_before_it() {
         let edit = edit(&locked(30, 25, Some(50)), Change::Replace(Box::new(spec(Span::seconds(7))))).unwrap().unwrap();
         assert_eq!((edit.effective_at, edit.cursor), (s(50), Some(s(56))));
         assert!(edit.rows.is_empty());

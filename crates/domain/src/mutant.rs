@@ -4,32 +4,46 @@
 /// A design rule that is broken on purpose.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mutant {
+    /// Ticks that were planned under an older epoch are recorded.
     NoEpochCheck,
+    /// A cursor is raised before the commit of its ticks is confirmed.
     CursorRaisedBeforeAck,
+    /// A cursor is raised although the job's epoch has changed.
     RaiseWithoutEpoch,
+    /// A range of skips is recorded although the epoch or the cursor has changed since it was planned.
     RangeWithoutCompareAndSet,
+    /// A range of skips is recorded without checking for rows of its ticks.
     RangeWithoutProbe,
+    /// The next tick is computed from the current time, not from the last recorded tick.
     NextFromNow,
+    /// An edit does not record the ticks that were due under the old definition.
     EditRecordsNoOldTicks,
+    /// The instant from which an edit applies is read before the job is locked.
     EditInstantBeforeLock,
+    /// A settlement does not check the fence of the claim.
     UnfencedSettle,
+    /// A run is sent before the commit that claims it.
     DispatchBeforeCommit,
-    ActiveForgottenAtOutcome,
+    /// A run no longer counts as open when its outcome arrives, although it is not settled yet.
+    OpenRunRemovedAtOutcome,
+    /// Memory is not reloaded after a statement with an unknown outcome.
     MemoryKeptAfterUnsure,
+    /// Ticks are recorded although they are in the future on the database clock.
     NoClockCheck,
+    /// Late runs start as fast as slots become free.
     LateRateUnbounded,
     /// A process starts with the incarnation of its predecessor.
     IncarnationReused,
     /// A partition is released while statements about it are executing.
-    ReleasedUnderWay,
+    ReleasedDuringStatement,
     /// A partition is released while an unanswered statement about it may still take effect.
-    ReleasedInDoubt,
+    ReleasedWhileUnsure,
     /// A partition is acquired again while its release may still take effect.
     ReleaseForgotten,
     /// A stopping node releases everything while its acquisition may still take effect.
-    RetiredInDoubt,
+    RetiredWhileUnsure,
     /// Data read before a change of partition ownership is applied after it, although another node may own the partition.
-    TurnNotChecked,
+    PartitionGenerationNotChecked,
     /// After an unsure answer, a job is reloaded before the fence is raised.
     ReadWhileUnsure,
     /// A dead node's partitions are taken over without raising the fence of its lease.
@@ -49,7 +63,7 @@ pub enum Mutant {
     /// A new calendar version does not raise the epochs of the jobs that use it.
     CalendarKeepsEpoch,
     /// A worker's claim does not check the job's other runs.
-    QueueClaimUnjudged,
+    QueueClaimUnchecked,
     /// A worker's claim does not raise the fence.
     QueueClaimKeepsFence,
     /// A backfill's position advances before the runs that it passes are committed.
@@ -74,16 +88,16 @@ impl Mutant {
         Self::EditInstantBeforeLock,
         Self::UnfencedSettle,
         Self::DispatchBeforeCommit,
-        Self::ActiveForgottenAtOutcome,
+        Self::OpenRunRemovedAtOutcome,
         Self::MemoryKeptAfterUnsure,
         Self::NoClockCheck,
         Self::LateRateUnbounded,
         Self::IncarnationReused,
-        Self::ReleasedUnderWay,
-        Self::ReleasedInDoubt,
+        Self::ReleasedDuringStatement,
+        Self::ReleasedWhileUnsure,
         Self::ReleaseForgotten,
-        Self::RetiredInDoubt,
-        Self::TurnNotChecked,
+        Self::RetiredWhileUnsure,
+        Self::PartitionGenerationNotChecked,
         Self::ReadWhileUnsure,
         Self::TakeOverUnfenced,
         Self::OverlapOnClaimedOnly,
@@ -93,7 +107,7 @@ impl Mutant {
         Self::RequestKeepsEpoch,
         Self::NeverSupersedes,
         Self::CalendarKeepsEpoch,
-        Self::QueueClaimUnjudged,
+        Self::QueueClaimUnchecked,
         Self::QueueClaimKeepsFence,
         Self::BackfillPositionFirst,
         Self::FanInByParent,

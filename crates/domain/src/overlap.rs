@@ -124,9 +124,8 @@ pub fn admit_trigger(spec: &JobSpec, force: bool, open: OpenRuns) -> Admission {
     if trigger_needs_open(spec, force) { admit(spec, open) } else { Admission::Start }
 }
 
-/// Whether a waiting run may start now, beside `starting` other runs of its job that are about to start. The caller does not
-/// ask for forced runs: these may always start. The caller goes through waiting runs in claim order, so the oldest due run
-/// starts first.
+/// Whether a waiting run may start now, beside `starting` other runs of its job that are about to start. Not for forced runs:
+/// these may always start. The caller goes through waiting runs in claim order, so the oldest due run starts first.
 #[must_use]
 pub fn may_start(spec: &JobSpec, open: &BTreeMap<RunId, Open>, run: RunId, starting: usize) -> bool {
     spec.in_progress_max().is_none_or(|max| in_progress_besides(open, run) + starting < max as usize)
@@ -140,8 +139,8 @@ fn in_progress_besides(open: &BTreeMap<RunId, Open>, run: RunId) -> usize {
     open.iter().filter(|(id, open)| **id != run && before(**id, open)).count()
 }
 
-/// Under `cancel_previous`, the runs to cancel and the run that supersedes them: the newest due run, or a newer
-/// run that is already in progress. A run is as old as the instant in its id. `forced` runs were requested to run beside others: while they
+/// Under `cancel_previous`, the runs to cancel and the run that supersedes them: the newest due run, or a newer run that is
+/// already in progress. A run is as old as the instant in its id. `forced` runs were requested to run beside others: while they
 /// wait, they neither cancel runs nor get cancelled.
 #[must_use]
 pub fn supersede(
@@ -303,7 +302,7 @@ mod tests {
         let allow = |max| under(Overlap::Allow, max);
         let (skip, queue, previous) =
             (under(Overlap::Skip, None), under(QUEUE, None), under(Overlap::CancelPrevious, None));
-        for (policy, standing, candidate, starting, may) in [
+        for (policy, existing, candidate, starting, may) in [
             (&skip, &[(1, WAITS)][..], 1, 0, true),
             (&skip, &[(1, WAITS), (2, WAITS)], 2, 0, true),
             (&skip, &[(1, WAITS), (2, WAITS)], 2, 1, false),
@@ -325,15 +324,15 @@ mod tests {
             (&previous, &[(1, WAITS), (2, WAITS)], 2, 0, true),
             (&previous, &[(1, CLAIMED), (2, WAITS)], 2, 0, false),
         ] {
-            let found = may_start(policy, &open(standing), run(candidate), starting);
-            assert_eq!(found, may, "{:?}: {standing:?}, {candidate} beside {starting}", policy.overlap);
+            let found = may_start(policy, &open(existing), run(candidate), starting);
+            assert_eq!(found, may, "{:?}: {existing:?}, {candidate} beside {starting}", policy.overlap);
         }
     }
 
     /// The open, due and forced runs; then the runs to cancel and the run that supersedes them.
     #[test]
     fn under_cancel_previous_the_newest_due_run_supersedes_older_runs() {
-        for (standing, due, forced, is_superseded) in [
+        for (existing, due, forced, is_superseded) in [
             (&[(1, WAITS)][..], &[1][..], &[][..], None),
             (&[(1, CLAIMED), (2, WAITS)], &[], &[], None),
             (&[(1, CLAIMED), (2, WAITS)], &[2], &[], Some((&[1][..], 2))),
@@ -347,10 +346,10 @@ mod tests {
             (&[(1, CLAIMED), (2, WAITS), (3, CLAIMED)], &[2], &[], Some((&[2], 3))),
         ] {
             let policy = under(Overlap::CancelPrevious, None);
-            let found = supersede(&policy, &open(standing), &runs(due), &runs(forced));
+            let found = supersede(&policy, &open(existing), &runs(due), &runs(forced));
             let expected = is_superseded.map(|(older, newest)| (older.iter().map(|n| run(*n)).collect(), run(newest)));
-            assert_eq!(found, expected, "{standing:?}, due {due:?}, forced {forced:?}");
-            assert_eq!(supersede(&under(QUEUE, None), &open(standing), &runs(due), &runs(forced)), None);
+            assert_eq!(found, expected, "{existing:?}, due {due:?}, forced {forced:?}");
+            assert_eq!(supersede(&under(QUEUE, None), &open(existing), &runs(due), &runs(forced)), None);
         }
     }
 }

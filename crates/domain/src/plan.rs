@@ -79,7 +79,7 @@ pub fn decide(job: &Job, next: Option<DbTime>, now: DbTime, open: OpenRuns) -> P
     if next <= stale_to {
         return skipped(job.id, schedule, next, stale_to.min(free_to), SkipReason::Misfire);
     }
-    match caught_up(job, schedule, next, late_to).first() {
+    match chosen_by_catch_up(job, schedule, next, late_to).first() {
         Some(first) if *first == next => {
             let ticks = schedule.ticks(next, late_to.min(free_to));
             Plan::Rows(ticks.map(|tick| row(job.id, schedule, tick, Fate::Late)).collect())
@@ -90,7 +90,7 @@ pub fn decide(job: &Job, next: Option<DbTime>, now: DbTime, open: OpenRuns) -> P
 }
 
 /// The late ticks in `from..=to` that catch-up chooses, in order. Excluded ticks are never chosen.
-pub(crate) fn caught_up(job: &Job, schedule: &Schedule, from: DbTime, to: DbTime) -> Vec<DbTime> {
+pub(crate) fn chosen_by_catch_up(job: &Job, schedule: &Schedule, from: DbTime, to: DbTime) -> Vec<DbTime> {
     match job.spec.misfire.catch_up {
         CatchUp::None => Vec::new(),
         CatchUp::Latest => schedule.newest_free(from, to, 1),
@@ -189,7 +189,7 @@ pub(crate) mod tests {
     }
 
     /// Plans all due ticks, as the engine does, and returns (first tick, last tick, count, fate) in order.
-    fn play(job: &Job, mut next: Option<DbTime>, now: DbTime, mut open: usize) -> Vec<(i64, i64, u64, Fate)> {
+    fn plan_all(job: &Job, mut next: Option<DbTime>, now: DbTime, mut open: usize) -> Vec<(i64, i64, u64, Fate)> {
         let schedule = job.schedule.as_ref().unwrap();
         let mut out = Vec::new();
         loop {
@@ -214,8 +214,8 @@ pub(crate) mod tests {
     fn an_on_time_tick_runs_or_is_skipped_for_overlap_while_a_run_is_open() {
         let job = job(spec(Span::seconds(10)));
         assert_eq!(decide(&job, Some(s(20)), s(19), OpenRuns::NONE), Plan::Idle);
-        assert_eq!(play(&job, Some(s(20)), s(20), 0), [(20, 20, 1, Fate::Run)]);
-        assert_eq!(play(&job, Some(s(20)), s(20), 1), [(20, 20, 1, Fate::Skip(SkipReason::Overlap))]);
+        assert_eq!(plan_all(&job, Some(s(20)), s(20), 0), [(20, 20, 1, Fate::Run)]);
+        assert_eq!(plan_all(&job, Some(s(20)), s(20), 1), [(20, 20, 1, Fate::Skip(SkipReason::Overlap))]);
     }
 
     #[test]
@@ -223,10 +223,10 @@ pub(crate) mod tests {
         let mut spec = spec(Span::seconds(10));
         spec.overlap = Overlap::Allow;
         spec.max_concurrent = Some(2);
-        let fates: Vec<_> = play(&job(spec.clone()), Some(s(10)), s(30), 0).into_iter().map(|row| row.3).collect();
+        let fates: Vec<_> = plan_all(&job(spec.clone()), Some(s(10)), s(30), 0).into_iter().map(|row| row.3).collect();
         assert_eq!(fates, [Fate::Run, Fate::Run, Fate::Skip(SkipReason::Overlap)]);
         spec.max_concurrent = None;
-        assert_eq!(play(&job(spec), Some(s(10)), s(30), 7).iter().filter(|row| row.3 == Fate::Run).count(), 3);
+        assert_eq!(plan_all(&job(spec), Some(s(10)), s(30), 7).iter().filter(|row| row.3 == Fate::Run).count(), 3);
     }
 
     /// Ticks every 10 s; those at 10 to 60 s are due together and none of them is late.
@@ -246,7 +246,7 @@ pub(crate) mod tests {
         ] {
             let mut spec = spec(Span::seconds(10));
             (spec.overlap, spec.misfire.late_after) = (overlap, Span::minutes(1));
-            let rows = play(&job(spec), Some(s(10)), s(60), open);
+            let rows = plan_all(&job(spec), Some(s(10)), s(60), open);
             assert_eq!(rows.iter().map(|row| row.0).collect::<Vec<_>>(), [10, 20, 30, 40, 50, 60], "{overlap:?}");
             assert_eq!(rows.iter().map(|row| row.3).collect::<Vec<_>>(), fates, "{overlap:?} with {open} open");
         }
@@ -270,7 +270,7 @@ pub(crate) mod tests {
             let mut spec = spec(Span::minutes(1));
             spec.misfire = Misfire { catch_up, max_runs, ..Misfire::default() };
             spec.overlap = Overlap::Allow;
-            let rows = play(&job(spec), Some(s(60)), s(36_000), 0);
+            let rows = plan_all(&job(spec), Some(s(60)), s(36_000), 0);
             assert_eq!(rows[0], (60, 32_340, 539, Fate::Skip(SkipReason::Misfire)));
             assert_eq!(rows[1], (32_400, 35_880 - 60 * chosen, 59 - chosen as u64, Fate::Skip(SkipReason::CatchUp)));
             let late: Vec<_> = rows.iter().filter(|row| row.3 == Fate::Late).map(|row| row.0).collect();
@@ -299,7 +299,7 @@ pub(crate) mod tests {
         {
             let mut spec = spec(Span::hours(1));
             spec.misfire = Misfire { catch_up, max_runs: 30, grace: Some(Span::hours(60)), ..Misfire::default() };
-            let rows = play(&excluding(spec), Some(s(day(9, 0))), s(day(14, 12)), 0);
+            let rows = plan_all(&excluding(spec), Some(s(day(9, 0))), s(day(14, 12)), 0);
             let skips = |reason| rows.iter().filter(|row| row.3 == Fate::Skip(reason)).map(|row| row.2).sum::<u64>();
             assert_eq!(rows[0], (day(9, 0), day(9, 23), 24, Fate::Skip(SkipReason::Misfire)));
             assert_eq!(rows[1], (day(10, 0), day(12, 23), 72, Fate::Skip(SkipReason::Calendar)));
@@ -312,17 +312,17 @@ pub(crate) mod tests {
         // An on-time excluded tick is a `calendar` skip even while a run is open: not `overlap`.
         let job = excluding(spec(Span::hours(1)));
         assert_eq!(
-            play(&job, Some(s(day(14, 3))), s(day(14, 3)), 1),
+            plan_all(&job, Some(s(day(14, 3))), s(day(14, 3)), 1),
             [(day(14, 3), day(14, 3), 1, Fate::Skip(SkipReason::Calendar))]
         );
-        assert_eq!(play(&job, Some(s(day(15, 0))), s(day(15, 0)), 0), [(day(15, 0), day(15, 0), 1, Fate::Run)]);
+        assert_eq!(plan_all(&job, Some(s(day(15, 0))), s(day(15, 0)), 0), [(day(15, 0), day(15, 0), 1, Fate::Run)]);
     }
 
     #[test]
     fn a_short_gap_gets_one_skip_row_per_tick() {
         let mut spec = spec(Span::minutes(1));
         spec.misfire.catch_up = CatchUp::None;
-        let rows = play(&job(spec), Some(s(60)), s(600), 0);
+        let rows = plan_all(&job(spec), Some(s(60)), s(600), 0);
         assert!(rows.iter().all(|row| row.2 == 1));
         assert_eq!(rows.iter().filter(|row| row.3 == Fate::Skip(SkipReason::CatchUp)).count(), 8);
     }
@@ -331,10 +331,10 @@ pub(crate) mod tests {
     fn the_default_grace_is_one_period_if_that_exceeds_an_hour() {
         let daily = job(spec(Span::days(1)));
         let tick = s(86_400);
-        assert_eq!(play(&daily, Some(tick), s(86_400 + 80_000), 0)[0].3, Fate::Late);
+        assert_eq!(plan_all(&daily, Some(tick), s(86_400 + 80_000), 0)[0].3, Fate::Late);
         let mut strict = spec(Span::days(1));
         strict.misfire.grace = Some(Span::hours(2));
-        assert_eq!(play(&job(strict), Some(tick), s(86_400 + 80_000), 0)[0].3, Fate::Skip(SkipReason::Misfire));
+        assert_eq!(plan_all(&job(strict), Some(tick), s(86_400 + 80_000), 0)[0].3, Fate::Skip(SkipReason::Misfire));
     }
 
     #[test]

@@ -81,8 +81,8 @@ impl JobLoad {
     fn admits(&self, candidate: &Candidate) -> bool {
         let before = |run: &&RunId| **run != candidate.run && (candidate.attempts == 0 || **run < candidate.run);
         let claimed = self.claimed.keys().filter(|run| **run != candidate.run).count();
-        let in_the_way = claimed + self.between.iter().filter(before).count();
-        let below_max = candidate.force || self.max.is_none_or(|max| in_the_way < max as usize);
+        let in_progress = claimed + self.between.iter().filter(before).count();
+        let below_max = candidate.force || self.max.is_none_or(|max| in_progress < max as usize);
         below_max && candidate.key.as_ref().is_none_or(|key| self.of_key(key) < self.max_per_key as usize)
     }
 
@@ -115,7 +115,7 @@ pub fn choose(candidates: &[Candidate], loads: &mut BTreeMap<JobId, JobLoad>, ma
             chosen.push(candidate.run);
             continue;
         };
-        if load.admits(candidate) || Mutant::QueueClaimUnjudged.is_on() {
+        if load.admits(candidate) || Mutant::QueueClaimUnchecked.is_on() {
             load.between.remove(&candidate.run);
             load.claimed.insert(candidate.run, candidate.key.clone());
             chosen.push(candidate.run);
@@ -386,7 +386,7 @@ mod tests {
         assert_eq!(value("payload.customer", payload).as_deref(), Some("acme"));
         assert_eq!(value("payload.n.id", payload).as_deref(), Some("7"));
         assert_eq!(value("labels.team.x", None).as_deref(), Some("billing"));
-        for none in ["payload.nobody", "payload.list", "payload.n", "labels.nobody"] {
+        for none in ["payload.missing", "payload.list", "payload.n", "labels.missing"] {
             assert_eq!(value(none, payload), None, "{none}");
         }
         let long = format!(r#"{{"customer":"{}"}}"#, "x".repeat(500));

@@ -7,7 +7,7 @@ use std::{
 
 use everytick_domain::time::DbTime;
 
-/// An instant on the monotonic clock of this process. It is only slept on and measured with.
+/// An instant on the monotonic clock of this process. It is only used to sleep and to measure durations.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct MonoTime(tokio::time::Instant);
 

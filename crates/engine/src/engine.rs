@@ -1,4 +1,4 @@
-//! One node: how it starts, how it stops, and how it is.
+//! Starts and stops one node, and reports whether it works.
 
 use std::{future::Future, sync::Arc, time::Duration};
 
@@ -71,8 +71,7 @@ impl Engine {
             engine.spawn("compare", compare::run(engine.shared.clone()));
             return Ok(engine);
         }
-        // Settle the claims of earlier incarnations before jobs are loaded, so that no job is loaded with such a claim as
-        // active.
+        // No job may be loaded with such a claim as a run in progress.
         if let Err(error) = settle::lost::reap(&engine.shared).await {
             unsure::report(&engine.shared, &error);
         }
@@ -88,7 +87,7 @@ impl Engine {
         }
         engine.spawn(pulse::CLAIM, claim::choose::run(engine.shared.clone()));
         engine.spawn("cancel", cancel::run(engine.shared.clone()));
-        engine.spawn("cancel-look", cancel::run_poll(engine.shared.clone()));
+        engine.spawn("cancel-poll", cancel::run_poll(engine.shared.clone()));
         engine.spawn("raise", raise::run(engine.shared.clone()));
         engine.spawn("prune", prune::run(engine.shared.clone()));
         engine.spawn("detect", detect::run(engine.shared.clone()));
@@ -170,8 +169,8 @@ impl Engine {
 
     /// The next ticks of the jobs in memory.
     #[must_use]
-    pub fn coming(&self, count: usize) -> Vec<(DbTime, String)> {
-        self.shared.memory().coming(count)
+    pub fn next_ticks(&self, count: usize) -> Vec<(DbTime, String)> {
+        self.shared.memory().next_ticks(count)
     }
 
     /// Checks all jobs for dead schedules once. The loop does the same page by page. Returns how many it repaired.
@@ -207,7 +206,7 @@ impl Engine {
         tokio::join!(partitions::retire(shared), self.drain(drain));
         shared.loops.close();
         let _ = tokio::time::timeout(shared.parts.settings.statement_timeout() * 2, shared.loops.wait()).await;
-        if let Err(error) = shared.ask("leave", shared.parts.store.leave(&shared.lease())).await {
+        if let Err(error) = shared.call("leave", shared.parts.store.leave(&shared.lease())).await {
             tracing::warn!(%error, "could not end the lease; it will expire by itself");
         }
     }

@@ -1,5 +1,5 @@
-//! The output of a run while it is in progress, for users who follow it. The outcome stores the tail; this copy ends with the
-//! run.
+//! The output of a run while it is in progress, for users who follow it. The settlement stores the tail of the output. This
+//! copy is dropped when the run ends.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -18,13 +18,13 @@ pub struct LiveLogs(Arc<Mutex<Logs>>);
 
 #[derive(Debug, Default)]
 struct Logs {
-    of: HashMap<RunId, Log>,
+    by_run: HashMap<RunId, Log>,
     opened: u64,
 }
 
 #[derive(Debug)]
 struct Log {
-    /// Tells the logs of two attempts at the same run apart.
+    /// Distinguishes the logs of two attempts at the same run.
     number: u64,
     tail: VecDeque<u8>,
     /// Created for the first reader: most runs have none, and the channel uses more memory than everything else about a run.
@@ -42,7 +42,7 @@ impl LiveLogs {
         let mut logs = self.logs();
         logs.opened += 1;
         let number = logs.opened;
-        logs.of.insert(run, Log { number, tail: VecDeque::new(), chunks: None });
+        logs.by_run.insert(run, Log { number, tail: VecDeque::new(), chunks: None });
         LiveLog { logs: self.clone(), run, number }
     }
 
@@ -50,7 +50,7 @@ impl LiveLogs {
     #[must_use]
     pub fn watch(&self, run: RunId) -> Option<(Vec<u8>, broadcast::Receiver<Vec<u8>>)> {
         let mut logs = self.logs();
-        let log = logs.of.get_mut(&run)?;
+        let log = logs.by_run.get_mut(&run)?;
         let chunks = log.chunks.get_or_insert_with(|| broadcast::channel(CHUNKS_BEHIND_MAX).0);
         Some((log.tail.iter().copied().collect(), chunks.subscribe()))
     }
@@ -67,7 +67,7 @@ pub struct LiveLog {
 impl LiveLog {
     pub fn push(&self, chunk: &[u8]) {
         let mut logs = self.logs.logs();
-        if let Some(log) = logs.of.get_mut(&self.run).filter(|log| log.number == self.number) {
+        if let Some(log) = logs.by_run.get_mut(&self.run).filter(|log| log.number == self.number) {
             log.tail.extend(chunk);
             let excess = log.tail.len().saturating_sub(OUTPUT_TAIL_BYTES_MAX);
             log.tail.drain(..excess);
@@ -83,8 +83,8 @@ impl Drop for LiveLog {
     fn drop(&mut self) {
         let mut logs = self.logs.logs();
         // The next attempt at the same run may have opened its own log already.
-        if logs.of.get(&self.run).is_some_and(|log| log.number == self.number) {
-            logs.of.remove(&self.run);
+        if logs.by_run.get(&self.run).is_some_and(|log| log.number == self.number) {
+            logs.by_run.remove(&self.run);
         }
     }
 }

@@ -28,7 +28,7 @@ impl Meters {
         }
     }
 
-    /// An attempt has ended.
+    /// Counts an attempt that has ended.
     pub(crate) fn attempt(&self, target: &TargetSpec, outcome: &Outcome, took: std::time::Duration) {
         let kind = TargetKind::of(target);
         let (index, word) = word(outcome);

@@ -21,14 +21,14 @@ impl Outage {
     pub(crate) fn failed(&mut self, now: MonoTime) -> bool {
         self.since.get_or_insert(now);
         self.failures = self.failures.saturating_add(1);
-        let loud = self.logged_at.is_none_or(|logged_at| now.since(logged_at) >= LOG_EVERY);
-        if loud {
+        let is_logged = self.logged_at.is_none_or(|logged_at| now.since(logged_at) >= LOG_EVERY);
+        if is_logged {
             self.logged_at = Some(now);
         }
-        loud
+        is_logged
     }
 
-    /// Notes an answer. Returns how long the outage lasted that it ends.
+    /// Notes an answer. If it ends an outage, returns how long the outage lasted.
     pub(crate) fn answered(&mut self, now: MonoTime) -> Option<Duration> {
         let since = self.since.take()?;
         let failures = std::mem::take(&mut self.failures);

@@ -1,7 +1,7 @@
-//! Checks whether the loops of this node work. It finds a loop that hangs and work that no loop does. Then the process ends,
-//! and its supervisor starts a new one. It also gives `/readyz` the reasons why the node is not ready.
+//! Checks whether the loops of this node work. If a loop hangs, or work is due and its loop does not do it, the process ends,
+//! and its supervisor starts a new one. `/readyz` gets the reasons why the node is not ready from here.
 //!
-//! - A loop marks its passes with [`pass`]; `Shared::ask` marks each answer of the store. Both are **steps**. A loop hangs if
+//! - A loop marks its passes with [`pass`]; `Shared::call` marks each answer of the store. Both are **steps**. A loop hangs if
 //!   it is inside a pass and makes no step for `Settings::pass_max`. An unreachable database is not a hang: a failed call is a
 //!   step.
 //! - The node is stuck if a tick is due, or an ended run is not settled, and the loop for it makes no step for [`IDLE_MAX`].
@@ -45,8 +45,8 @@ tokio::task_local! {
 pub(crate) struct Watched {
     name: &'static str,
     in_pass: AtomicBool,
-    /// Calls in progress that have their own timeout, or that wait for another loop. That loop is watched itself.
-    excused: AtomicU32,
+    /// How many calls are in progress that have their own timeout, or that wait for another loop. That loop is watched itself.
+    untimed: AtomicU32,
     steps: AtomicU64,
     /// Whether the store has answered in this pass, and whether a call has failed.
     answered: AtomicBool,
@@ -70,8 +70,7 @@ impl Failing {
         self.first_and_last = Some((first, now));
     }
 
-    /// How long the failures have lasted, if they go on. A failure that is not repeated is over: there may be nothing left to
-    /// do.
+    /// How long the failures have lasted. `None` if the last one is old: a loop without work makes no calls that could succeed.
     fn lasts(self, now: MonoTime, forgotten_after: Duration) -> Option<Duration> {
         let (first, last) = self.first_and_last?;
         (now.since(last) < forgotten_after).then(|| now.since(first))
@@ -116,7 +115,7 @@ impl Drop for Pass {
     }
 }
 
-/// The store has answered the loop that this task runs.
+/// Notes that the store has answered the loop that this task runs.
 pub(crate) fn answered() {
     let _ = CURRENT.try_with(|current| {
         current.answered.store(true, Ordering::Relaxed);
@@ -124,7 +123,7 @@ pub(crate) fn answered() {
     });
 }
 
-/// A call of the loop that this task runs has failed.
+/// Notes that a call of the loop that this task runs has failed.
 pub(crate) fn failed(statement_timeout: Duration) {
     let _ = CURRENT.try_with(|current| {
         current.failed.store(true, Ordering::Relaxed);
@@ -133,28 +132,30 @@ pub(crate) fn failed(statement_timeout: Duration) {
     });
 }
 
-/// Repeated failures are at most this far apart, because each call ends within its timeout.
+/// After this long without a further failure, earlier failures no longer count. A loop that keeps failing fails more often,
+/// because each call ends within its timeout.
 fn forgotten_after(statement_timeout: Duration) -> Duration {
     FAILING_MAX + statement_timeout * 2
 }
 
-/// Waits for a call that has its own timeout, or for a lock that another loop may have. Such a wait is not a hang of this loop.
-pub(crate) async fn excused<T>(waits: impl Future<Output = T>) -> T {
-    struct Excuse(Option<Arc<Watched>>);
-    impl Drop for Excuse {
+/// Waits without counting the wait as a hang of this loop: for a call that has its own timeout, or for a lock that another loop
+/// may have.
+pub(crate) async fn untimed<T>(wait: impl Future<Output = T>) -> T {
+    struct Untimed(Option<Arc<Watched>>);
+    impl Drop for Untimed {
         fn drop(&mut self) {
             if let Some(current) = &self.0 {
                 current.step();
-                current.excused.fetch_sub(1, Ordering::Relaxed);
+                current.untimed.fetch_sub(1, Ordering::Relaxed);
             }
         }
     }
     let current = CURRENT.try_with(Arc::clone).ok();
     if let Some(current) = &current {
-        current.excused.fetch_add(1, Ordering::Relaxed);
+        current.untimed.fetch_add(1, Ordering::Relaxed);
     }
-    let _excuse = Excuse(current);
-    waits.await
+    let _untimed = Untimed(current);
+    wait.await
 }
 
 /// All loops of a node, and the findings of the last checks.
@@ -180,7 +181,7 @@ impl Pulse {
         let watched = Arc::new(Watched {
             name,
             in_pass: AtomicBool::new(false),
-            excused: AtomicU32::new(0),
+            untimed: AtomicU32::new(0),
             steps: AtomicU64::new(0),
             answered: AtomicBool::new(false),
             failed: AtomicBool::new(false),
@@ -194,7 +195,7 @@ impl Pulse {
         self.loops().iter().map(|watched| watched.name).collect()
     }
 
-    /// How many checks were made. The number rises while the runtime works.
+    /// How many checks were made. The number increases while the runtime works.
     pub(crate) fn checks(&self) -> u64 {
         self.checks.load(Ordering::Relaxed)
     }
@@ -227,7 +228,7 @@ impl Pulse {
     }
 }
 
-/// Runs the task of a loop under watch.
+/// Runs the task of a loop and notes its steps in `watched`.
 pub(crate) async fn watched(watched: Arc<Watched>, task: impl Future<Output = ()>) {
     let name = watched.name;
     CURRENT
@@ -255,14 +256,17 @@ pub(crate) async fn run(shared: Arc<Shared>) {
     }
 }
 
-/// The findings of earlier checks, in numbers of consecutive checks.
+/// The findings of earlier checks. Durations are numbers of consecutive checks.
 #[derive(Debug, Default)]
 struct Seen {
-    /// For each loop: its steps so far, and for how many checks they have not changed.
+    /// For each loop: its steps so far, and for how long they have not changed.
     loops: Vec<(u64, u64)>,
-    unsettled: u64,
-    unticked: u64,
-    fresh: u64,
+    /// For how long ended runs have waited and the settle loop has made no step.
+    settle_idle: u64,
+    /// For how long a tick has been due and the tick loop has made no step.
+    tick_idle: u64,
+    /// For how long new partitions have waited to be loaded.
+    partitions_unloaded: u64,
 }
 
 /// The work that is due according to memory.
@@ -311,8 +315,8 @@ impl Seen {
             let moved = now != *steps;
             settles |= moved && watched.name == SETTLE;
             ticks |= moved && watched.name == TICK;
-            let excused = watched.excused.load(Ordering::Relaxed) > 0;
-            let works = watched.in_pass.load(Ordering::Relaxed) && !excused;
+            let untimed = watched.untimed.load(Ordering::Relaxed) > 0;
+            let works = watched.in_pass.load(Ordering::Relaxed) && !untimed;
             *still = if works && !moved { *still + 1 } else { 0 };
             *steps = now;
             if *still >= checks(pass_max) {
@@ -320,26 +324,27 @@ impl Seen {
             }
         }
         let count = |so_far: u64, idle: bool| if idle { so_far + 1 } else { 0 };
-        self.unsettled = count(self.unsettled, work.ended > 0 && !settles);
-        self.unticked = count(self.unticked, work.tick_due && !ticks);
+        self.settle_idle = count(self.settle_idle, work.ended > 0 && !settles);
+        self.tick_idle = count(self.tick_idle, work.tick_due && !ticks);
         let limit = checks(IDLE_MAX);
         hangs
             .or_else(|| {
-                (self.unsettled >= limit)
+                (self.settle_idle >= limit)
                     .then(|| format!("{} runs have ended and nothing was settled within {IDLE_MAX:?}", work.ended))
             })
             .or_else(|| {
-                (self.unticked >= limit).then(|| format!("ticks are due and none was tried within {IDLE_MAX:?}"))
+                (self.tick_idle >= limit)
+                    .then(|| format!("ticks are due and no recording was started within {IDLE_MAX:?}"))
             })
     }
 
     /// How many jobs or new partitions have waited too long to be loaded.
     fn unloaded(&mut self, memory: &mut Memory) -> u64 {
-        let fresh = memory.fresh().0.len();
-        self.fresh = if fresh > 0 { self.fresh + 1 } else { 0 };
+        let new = memory.new_partitions().0.len();
+        self.partitions_unloaded = if new > 0 { self.partitions_unloaded + 1 } else { 0 };
         let limit = checks(LOAD_WAIT_MAX);
-        let jobs = memory.unread_for(limit);
-        let partitions = if self.fresh >= limit { fresh } else { 0 };
+        let jobs = memory.count_overdue_loads(limit);
+        let partitions = if self.partitions_unloaded >= limit { new } else { 0 };
         (jobs + partitions) as u64
     }
 }
@@ -374,12 +379,12 @@ mod tests {
         assert_eq!(n, 70);
         assert!(reason.contains("\"renew\" hangs"), "{reason}");
         assert_eq!(checked(&pulse, Work::default(), 1_000, || watched.step()), None, "each failed call is a step");
-        watched.excused.store(1, Ordering::Relaxed);
+        watched.untimed.store(1, Ordering::Relaxed);
         assert_eq!(checked(&pulse, Work::default(), 1_000, || {}), None, "the loop waits for another loop");
     }
 
     #[test]
-    fn ended_runs_without_settlement_and_due_ticks_without_attempt_are_found() {
+    fn a_node_that_does_not_settle_ended_runs_or_record_due_ticks_is_stuck() {
         let pulse = Pulse::default();
         let (settle, tick) = (pulse.watch(SETTLE), pulse.watch(TICK));
         let ended = Work { ended: 3, tick_due: false };
@@ -401,9 +406,9 @@ mod tests {
         let (mut memory, mut seen) = (Memory::default(), Seen::default());
         let (slow, quick): (JobId, JobId) = (job_id(TENANT, "slow"), job_id(TENANT, "quick"));
         let changed = |id| ChangedJob { id, epoch: Epoch::from_raw(1), cursor: Some(s(1)) };
-        memory.changed(&changed(slow), s(60));
+        memory.note_change(&changed(slow), s(60));
         for n in 0..=40 {
-            memory.changed(&changed(quick), s(60));
+            memory.note_change(&changed(quick), s(60));
             assert_eq!(seen.unloaded(&mut memory), u64::from(n >= 30), "check {n}");
             memory.loaded(&[(quick, 0)], Vec::new(), memory.partition_generation());
         }

@@ -75,7 +75,7 @@ impl Queries {
         self.store.list_attempts(tenant, run).await
     }
 
-    /// What a worker has logged about a run that it still claims.
+    /// The log so far of a run that a worker has claimed.
     pub async fn claim_log(&self, tenant: TenantId, run: RunId) -> Result<Option<String>> {
         self.store.claim_log(tenant, run).await
     }
@@ -130,7 +130,7 @@ impl Queries {
         self.store.list_audit(tenant, before, limit).await
     }
 
-    /// What explains a tick of a job: the facts at `at`, or at the present, and the instant at which they are true.
+    /// The facts that explain a job at `at`, or now, and the instant for which they are true.
     pub async fn facts(
         &self,
         tenant: TenantId,

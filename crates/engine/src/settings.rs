@@ -20,7 +20,7 @@ pub struct Settings {
     /// How often the node polls for changed jobs and partition owners when no hint came.
     pub poll: Duration,
     /// How often the node polls for waiting runs when no hint came.
-    pub look: Duration,
+    pub claim_poll: Duration,
     /// The region of this node. Partitions with this home region are assigned to nodes in it.
     pub region: Option<String>,
     /// Whether this node records ticks and delivers runs. If not, it only has a lease, so that the cluster lists it.
@@ -43,7 +43,7 @@ impl Default for Settings {
             history: Span::days(90),
             audit_retention: Span::days(400),
             poll: Duration::from_secs(1),
-            look: Duration::from_secs(5),
+            claim_poll: Duration::from_secs(5),
             region: None,
             may_own: true,
             process: None,
@@ -87,23 +87,23 @@ pub(crate) const FAILING_MAX: Duration = Duration::from_secs(15);
 pub(crate) const SLOTS_BUSY_MAX: Duration = Duration::from_secs(60);
 /// The node is not ready when a job or a partition has waited this long to be loaded.
 pub(crate) const LOAD_WAIT_MAX: Duration = Duration::from_secs(30);
-/// How many jobs that wait to be loaded are watched from one check to the next.
+/// For how many jobs the checks count how long they wait to be loaded.
 pub(crate) const JOBS_WATCHED_MAX: usize = 10_000;
 /// Jobs whose next tick is nearer than this are kept in memory.
 pub(crate) const HORIZON: Span = Span::seconds(60);
 /// How often the horizon is read again: well before the part that was read has passed.
 pub(crate) const HORIZON_EVERY: Duration = Duration::from_secs(20);
-/// How many batches of ticks are recorded concurrently, each of different jobs. While the database writes one, the next is
-/// claimed.
+/// How many batches of ticks are recorded concurrently, each of different jobs. While the database writes one, the node plans
+/// the next.
 pub(crate) const RECORDERS: usize = 2;
 /// Runs that have ended use no slot while their settlement is pending, up to this many.
 pub(crate) const UNSETTLED_MAX: usize = 4_000;
 /// A tick waits this long for a free slot. Then its run is recorded as waiting.
-pub(crate) const SLOT_PATIENCE: Duration = Duration::from_millis(250);
-/// A tick waits at most this long for a slot of its destination, even while others of that destination get theirs. It must not
-/// become late by waiting.
+pub(crate) const SLOT_WAIT_MAX: Duration = Duration::from_millis(250);
+/// A tick waits at most this long for a slot of its destination, even while other ticks of that destination get slots. It must
+/// not become late by waiting.
 pub(crate) const PARK_MAX: Span = Span::seconds(5);
-/// While more slots are about to become free, ticks are recorded only when this many are free; on small nodes, when a quarter is.
+/// While more slots are about to become free, ticks are recorded only when `min(this, slots / 4)` slots are free.
 pub(crate) const SLOTS_WORTH_A_BATCH: usize = 250;
 /// Ticks in one recording statement.
 pub(crate) const TICKS_PER_BATCH_MAX: usize = 1_000;
@@ -114,9 +114,9 @@ pub(crate) const JOBS_PER_LOAD_MAX: usize = 500;
 /// A page of jobs that cannot be loaded is split into this many parts, again and again, until the bad job is found.
 pub(crate) const LOAD_SPLITS: usize = 4;
 /// A job that cannot be loaded alone is retried after this delay, which doubles each time.
-pub(crate) const ASIDE_FIRST: Duration = Duration::from_secs(1);
+pub(crate) const LOAD_RETRY_FIRST: Duration = Duration::from_secs(1);
 /// The longest delay between two such retries.
-pub(crate) const ASIDE_MAX: Duration = Duration::from_secs(30);
+pub(crate) const LOAD_RETRY_MAX: Duration = Duration::from_secs(30);
 /// Changes read in one statement. The rows are narrow, and bulk registration makes many of them.
 pub(crate) const CHANGES_PER_READ_MAX: usize = 4_000;
 /// Jobs of the horizon read in one page. Each page costs a lookup in every partition, so a node that takes over 40,000 jobs
@@ -151,8 +151,8 @@ pub(crate) const FLOW_FAILURES_MAX: u32 = 720;
 pub(crate) const FLOW_REFUSALS_MAX: u32 = 5;
 /// Flows that failed before and are retried in one pass.
 pub(crate) const FLOW_RETRIES_PER_PASS_MAX: usize = 2;
-/// How many failed flows have a backoff at a time. Any other flow that fails is retried in every pass.
-pub(crate) const FLOWS_ASIDE_MAX: usize = 10_000;
+/// How many failed flows have a backoff at a time. Beyond this, a failed flow is retried in every pass.
+pub(crate) const FLOWS_WITH_BACKOFF_MAX: usize = 10_000;
 /// Settlements in one statement.
 pub(crate) const SETTLES_PER_BATCH_MAX: usize = 1_000;
 /// Bytes of output and errors in one statement. More would block the writer for too long.
@@ -171,10 +171,10 @@ pub(crate) const UNSETTLED_CHECK_EVERY: Duration = Duration::from_secs(1);
 pub(crate) const UNSETTLED_WARN_AFTER: Duration = Duration::from_secs(10);
 /// How often it is logged.
 pub(crate) const UNSETTLED_WARN_EVERY: Duration = Duration::from_secs(60);
-/// How long a waiting run is left alone after another session's lock prevented its claim or cancel.
-pub(crate) const SET_ASIDE: Duration = Duration::from_millis(500);
+/// A run that another session has locked is claimed or cancelled again after this delay.
+pub(crate) const LOCKED_RETRY_AFTER: Duration = Duration::from_millis(500);
 /// The timeout of a search for lost runs.
-pub(crate) const REAP_LIMIT: Duration = Duration::from_secs(30);
+pub(crate) const REAP_TIMEOUT: Duration = Duration::from_secs(30);
 /// Lost runs settled in one statement.
 pub(crate) const LOST_PER_BATCH_MAX: usize = 500;
 /// A cursor is raised at most once in this time, unless it lags by `RAISE_LAG_TICKS`.
@@ -190,10 +190,10 @@ pub(crate) const UNSENT_PAUSE: Duration = Duration::from_secs(1);
 /// How long a loop pauses after the store has failed.
 pub(crate) const FAILURE_PAUSE: Duration = Duration::from_millis(100);
 /// How long a starting node tries to join before it fails.
-pub(crate) const JOIN_PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const JOIN_RETRY_MAX: Duration = Duration::from_secs(30);
 /// How often a starting node checks whether the lease under its name was renewed or has expired.
 pub(crate) const NAME_IN_USE_POLL: Duration = Duration::from_millis(500);
-/// How many jobs are remembered that this node may not deliver, as a delivery has shown.
+/// For how many jobs the node remembers what their deliveries need, after a delivery that its own settings forbade.
 pub(crate) const LEARNED_NEEDS_MAX: usize = 10_000;
 /// How often the leader prunes.
 pub(crate) const PRUNE_EVERY: Duration = Duration::from_secs(3_600);
@@ -215,8 +215,9 @@ pub(crate) const UNOWNED_MAX: Duration = Duration::from_secs(2);
 /// How often the normal rate is estimated while late runs wait. The estimate reads all jobs in memory, so not every pass makes
 /// it.
 pub(crate) const RATE_ESTIMATED_EVERY: Duration = Duration::from_secs(5);
-/// One slot in this many is reserved for runs on time, so that late runs do not delay them while a backlog drains (I14).
-pub(crate) const SLOTS_PER_ONE_KEPT: usize = 4;
+/// One slot in this many is reserved for runs that are on time, so that late runs do not delay them while a backlog drains
+/// (I14).
+pub(crate) const SLOTS_PER_RESERVED_SLOT: usize = 4;
 /// Jobs in one page of the search for dead schedules.
 pub(crate) const DETECT_JOBS_PER_PAGE: usize = 200;
 /// The pause between two pages. A search over 40,000 jobs then takes a few minutes and puts little load on the database.

@@ -1,4 +1,4 @@
-//! The state that the loops of one node share.
+//! The state that the loops of one node share, and their calls to the store.
 
 use std::{
     future::Future,
@@ -22,7 +22,7 @@ use crate::{
     meters::Meters,
     outage::Outage,
     pulse::{self, Pulse},
-    upkeep::flows::Round,
+    upkeep::flows::Progress,
 };
 
 /// The state that the loops of one node share.
@@ -56,15 +56,15 @@ pub(crate) struct Shared {
     pub loaded: CancellationToken,
     /// When the request that last renewed the lease was sent.
     renewed: Mutex<MonoTime>,
-    /// A statement of this node has an unknown outcome and may still take effect. Set before the next renewal can run; cleared
-    /// when the fence has been raised.
+    /// A statement of this node has an unknown outcome and may still take effect. Set before the next renewal can run, and
+    /// cleared when the fence has been raised.
     pub unsure: AtomicBool,
     /// The next comparison of claims also reads young claims.
     pub compare_all: AtomicBool,
     /// The longest delay between due time and delivery since the last renewal, in milliseconds.
     pub lag_ms: AtomicU64,
     outage: Mutex<Outage>,
-    flows: Mutex<Round>,
+    flows: Mutex<Progress>,
     pub pulse: Pulse,
     /// The node cannot continue. `broken_by` has the reason.
     pub broken: CancellationToken,
@@ -134,17 +134,17 @@ impl Shared {
 
     /// Sends a read-only request to the store. It changes nothing, so a missing answer is `Failed`, never `Unsure`, and the
     /// fence need not be raised.
-    pub(crate) async fn read<T>(&self, doing: &'static str, asked: impl Future<Output = Result<T>>) -> Result<T> {
-        match self.ask(doing, asked).await {
+    pub(crate) async fn read<T>(&self, doing: &'static str, call: impl Future<Output = Result<T>>) -> Result<T> {
+        match self.call(doing, call).await {
             Err(StoreError::Unsure { doing, source }) => Err(StoreError::Failed { doing, source }),
             answer => answer,
         }
     }
 
     /// Sends a request to the store and waits for the answer at most one statement timeout. A missing answer is `Unsure`.
-    pub(crate) async fn ask<T>(&self, doing: &'static str, asked: impl Future<Output = Result<T>>) -> Result<T> {
+    pub(crate) async fn call<T>(&self, doing: &'static str, call: impl Future<Output = Result<T>>) -> Result<T> {
         let limit = self.parts.settings.statement_timeout();
-        let answer = tokio::time::timeout(limit, asked).await;
+        let answer = tokio::time::timeout(limit, call).await;
         match &answer {
             // Any other error is an answer of the store, so the database works.
             Err(_) | Ok(Err(StoreError::Failed { .. } | StoreError::Unsure { .. })) => pulse::failed(limit),
@@ -152,9 +152,9 @@ impl Shared {
         }
         match answer {
             Ok(Ok(answer)) => {
-                let away = self.outage().answered(MonoTime::now());
-                if let Some(away) = away {
-                    tracing::info!(?away, "the database answers again");
+                let outage = self.outage().answered(MonoTime::now());
+                if let Some(outage) = outage {
+                    tracing::info!(?outage, "the database answers again");
                 }
                 Ok(answer)
             }
@@ -167,8 +167,8 @@ impl Shared {
         self.outage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The state of the flows loop.
-    pub(crate) fn flows(&self) -> MutexGuard<'_, Round> {
+    /// The progress of the flows loop.
+    pub(crate) fn flows(&self) -> MutexGuard<'_, Progress> {
         self.flows.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -187,7 +187,7 @@ impl Shared {
         NodeInfo { again: true, ..join::info(&self.parts, !self.stopping()) }
     }
 
-    /// The lease was renewed by a request sent at `sent`.
+    /// Notes that a request sent at `sent` has renewed the lease.
     pub(crate) fn renewed(&self, sent: MonoTime) {
         *self.renewed.lock().unwrap_or_else(PoisonError::into_inner) = sent;
     }

@@ -123,7 +123,7 @@ pub(crate) async fn claim_runs(
             Ok(Json(ClaimAnswer { runs: Vec::new() }))
         }
         Work::Claims(found) => Ok(Json(ClaimAnswer { runs: found.claims.into_iter().map(HandedRun::from).collect() })),
-        Work::Crowded => {
+        Work::TooManyWaiting => {
             Err(ApiError::Busy("too many workers wait at this node; retry, or use another node".to_owned()))
         }
     }

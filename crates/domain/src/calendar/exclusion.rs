@@ -19,8 +19,8 @@ const OFFSET_DAYS_MAX: i64 = 2;
 /// Every day of the year occurs within this many days, also 29 February (1896 to 1904, for example).
 const YEARLY_DAYS_MAX: i64 = 8 * 366 + 1;
 
-/// How many adjacent stretches one call merges. The next call finds the rest.
-const TOUCHING_MAX: usize = 400;
+/// How many adjacent excluded periods one call merges. The next call finds the rest.
+const PERIODS_MERGED_MAX: usize = 400;
 
 /// A calendar with its kept versions, compiled for queries.
 #[derive(Debug)]
@@ -242,10 +242,10 @@ impl Exclusion {
     }
 
     /// The last instant of the excluded period that starts at `at`, at most `to`; `None` if `at` is not excluded. If very many
-    /// stretches are adjacent, the instant after the result may be excluded too.
-    pub(crate) fn through(&self, at: DbTime, to: DbTime) -> Option<DbTime> {
+    /// periods are adjacent, the instant after the result may be excluded too.
+    pub(crate) fn excluded_through(&self, at: DbTime, to: DbTime) -> Option<DbTime> {
         let mut end = self.piece(at)?.to;
-        for _ in 0..TOUCHING_MAX {
+        for _ in 0..PERIODS_MERGED_MAX {
             match self.piece(after(end)).filter(|_| end < to) {
                 Some(piece) => end = piece.to,
                 None => break,
@@ -255,9 +255,9 @@ impl Exclusion {
     }
 
     /// The first instant of the excluded period that ends at `at`, at least `from`; `None` if `at` is not excluded.
-    pub(crate) fn since(&self, at: DbTime, from: DbTime) -> Option<DbTime> {
+    pub(crate) fn excluded_since(&self, at: DbTime, from: DbTime) -> Option<DbTime> {
         let mut begin = self.piece(at)?.from;
-        for _ in 0..TOUCHING_MAX {
+        for _ in 0..PERIODS_MERGED_MAX {
             match self.piece(before(begin)).filter(|_| begin > from) {
                 Some(piece) => begin = piece.from,
                 None => break,
@@ -306,9 +306,12 @@ mod tests {
         ] {
             assert_eq!(berlin.of(at(instant)).is_some(), excluded, "{instant}");
         }
-        assert_eq!(berlin.through(at("2026-12-25T10:00:00Z"), DbTime::MAX), Some(at("2026-12-25T22:59:59.999Z")));
-        assert_eq!(berlin.since(at("2026-12-25T10:00:00Z"), DbTime::EPOCH), Some(at("2026-12-24T23:00:00Z")));
-        assert_eq!(berlin.through(at("2026-12-26T10:00:00Z"), DbTime::MAX), None);
+        assert_eq!(
+            berlin.excluded_through(at("2026-12-25T10:00:00Z"), DbTime::MAX),
+            Some(at("2026-12-25T22:59:59.999Z"))
+        );
+        assert_eq!(berlin.excluded_since(at("2026-12-25T10:00:00Z"), DbTime::EPOCH), Some(at("2026-12-24T23:00:00Z")));
+        assert_eq!(berlin.excluded_through(at("2026-12-26T10:00:00Z"), DbTime::MAX), None);
     }
 
     #[test]
@@ -322,8 +325,8 @@ mod tests {
         ] {
             let days = calendar(zone, &[date], &[]);
             assert_eq!(days.next_from(DbTime::EPOCH, DbTime::MAX), Some(at(from)), "{zone} {date}");
-            assert_eq!(days.through(at(from), DbTime::MAX), Some(at(to)), "{zone} {date}");
-            assert_eq!(days.since(at(to), DbTime::EPOCH), Some(at(from)), "{zone} {date}");
+            assert_eq!(days.excluded_through(at(from), DbTime::MAX), Some(at(to)), "{zone} {date}");
+            assert_eq!(days.excluded_since(at(to), DbTime::EPOCH), Some(at(from)), "{zone} {date}");
         }
     }
 
@@ -353,12 +356,15 @@ mod tests {
     #[test]
     fn adjacent_dates_are_excluded_as_one_stretch() {
         let days = calendar("UTC", &["2026-12-24", "2026-12-26/2026-12-28"], &["12-25", "12-31"]);
-        assert_eq!(days.through(at("2026-12-24T12:00:00Z"), DbTime::MAX), Some(at("2026-12-28T23:59:59.999Z")));
         assert_eq!(
-            days.through(at("2026-12-24T12:00:00Z"), at("2026-12-26T00:00:00Z")),
+            days.excluded_through(at("2026-12-24T12:00:00Z"), DbTime::MAX),
+            Some(at("2026-12-28T23:59:59.999Z"))
+        );
+        assert_eq!(
+            days.excluded_through(at("2026-12-24T12:00:00Z"), at("2026-12-26T00:00:00Z")),
             Some(at("2026-12-26T00:00:00Z"))
         );
-        assert_eq!(days.since(at("2026-12-28T12:00:00Z"), DbTime::EPOCH), Some(at("2026-12-24T00:00:00Z")));
+        assert_eq!(days.excluded_since(at("2026-12-28T12:00:00Z"), DbTime::EPOCH), Some(at("2026-12-24T00:00:00Z")));
     }
 
     #[test]
@@ -380,8 +386,11 @@ mod tests {
         ] {
             assert_eq!(version(instant), by, "{instant}");
         }
-        assert_eq!(days.through(at("2026-06-01T09:00:00Z"), DbTime::MAX), Some(at("2026-06-01T23:59:59.999Z")));
-        assert_eq!(days.through(at("2026-06-10T09:00:00Z"), DbTime::MAX), Some(at("2026-06-10T12:00:00Z")));
+        assert_eq!(
+            days.excluded_through(at("2026-06-01T09:00:00Z"), DbTime::MAX),
+            Some(at("2026-06-01T23:59:59.999Z"))
+        );
+        assert_eq!(days.excluded_through(at("2026-06-10T09:00:00Z"), DbTime::MAX), Some(at("2026-06-10T12:00:00Z")));
         assert_eq!(days.next_from(at("2026-06-10T12:00:00.001Z"), DbTime::MAX), Some(at("2026-06-20T00:00:00Z")));
     }
 
@@ -394,7 +403,10 @@ mod tests {
         let days = Exclusion::named(&["la".into(), "tokyo".into()], &both).unwrap();
         assert_eq!(days.of(at("2026-12-24T16:00:00Z")).unwrap().calendar, "la");
         assert_eq!(days.of(at("2026-12-25T10:00:00Z")).unwrap().calendar, "tokyo");
-        assert_eq!(days.through(at("2026-12-24T09:00:00Z"), DbTime::MAX), Some(at("2026-12-25T14:59:59.999Z")));
+        assert_eq!(
+            days.excluded_through(at("2026-12-24T09:00:00Z"), DbTime::MAX),
+            Some(at("2026-12-25T14:59:59.999Z"))
+        );
         let wrong = Exclusion::named(&["la".into(), "mars".into()], &both).unwrap_err();
         assert_eq!((wrong.len(), wrong[0].field.as_str()), (1, "exclude"));
         assert!(wrong[0].message.contains("\"mars\""));
@@ -404,18 +416,18 @@ mod tests {
     fn a_calendar_that_excludes_everything_is_searched_in_bounded_time() {
         let century = calendar("Europe/Berlin", &["2020-01-01/2119-12-31"], &[]);
         let end = at("2119-12-31T22:59:59.999Z");
-        assert_eq!(century.through(at("2026-06-01T00:00:00Z"), DbTime::MAX), Some(end));
-        assert_eq!(century.since(end, DbTime::EPOCH), Some(at("2019-12-31T23:00:00Z")));
+        assert_eq!(century.excluded_through(at("2026-06-01T00:00:00Z"), DbTime::MAX), Some(end));
+        assert_eq!(century.excluded_since(end, DbTime::EPOCH), Some(at("2019-12-31T23:00:00Z")));
         let all: Vec<String> = (1..=12).flat_map(|m| (1..=31).map(move |d| format!("{m:02}-{d:02}"))).collect();
         let all: Vec<&str> = all.iter().map(String::as_str).filter(|text| text.parse::<MonthDay>().is_ok()).collect();
         let ever = calendar("UTC", &[], &all);
-        let through = ever.through(at("2026-06-01T00:00:00Z"), DbTime::MAX).unwrap();
+        let through = ever.excluded_through(at("2026-06-01T00:00:00Z"), DbTime::MAX).unwrap();
         assert!(through > at("2027-06-01T00:00:00Z") && through < at("2028-06-01T00:00:00Z"), "{through}");
     }
 
     /// Compares with the slow way, a query per instant.
     #[test]
-    fn stretches_agree_with_queries_instant_by_instant() {
+    fn searches_agree_with_queries_instant_by_instant() {
         let days = calendar("Australia/Lord_Howe", &["2026-04-05", "2026-04-07/2026-04-09"], &["04-11", "10-04"]);
         let (from, hours) = (at("2026-04-01T00:00:00Z"), 24 * 240);
         let hour = |n: i64| DbTime::from_millis(from.millis() + n * 1_800_000);

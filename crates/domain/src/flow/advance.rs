@@ -178,14 +178,14 @@ mod tests {
     #[test]
     fn a_job_is_decided_when_all_its_parents_have_ended() {
         let unmet = "is failed, not succeeded";
-        let no_turn = "f: parent b is succeeded, not failed";
+        let skipped = "f: parent b is succeeded, not failed";
         for (states, decided) in [
             (&[("a", Waiting)][..], vec![]),
             (&[("a", Claimed)], vec![]),
             (&[("a", Succeeded)], vec!["b", "c"]),
-            (&[("a", Succeeded), ("b", Succeeded), ("c", Claimed)], vec![no_turn]),
+            (&[("a", Succeeded), ("b", Succeeded), ("c", Claimed)], vec![skipped]),
             (&[("a", Succeeded), ("b", Waiting), ("c", Succeeded)], vec![]),
-            (&[("a", Succeeded), ("b", Succeeded), ("c", Succeeded)], vec!["d", no_turn]),
+            (&[("a", Succeeded), ("b", Succeeded), ("c", Succeeded)], vec!["d", skipped]),
             (&[("a", Succeeded), ("b", Succeeded), ("c", Succeeded), ("d", Claimed), ("f", Skipped)], vec![]),
             (&[("a", Succeeded), ("b", Succeeded), ("c", Succeeded), ("d", Failed), ("f", Skipped)], vec!["e"]),
             // c has not ended, so d is not skipped yet.

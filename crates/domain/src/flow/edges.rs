@@ -40,7 +40,7 @@ impl Edges {
         for (parent, when) in parents {
             self.add(child, *parent, *when);
         }
-        let count = self.near(child).len();
+        let count = self.connected(child).len();
         if count > FLOW_JOBS_MAX {
             self.orphan(child);
             let message = format!("connects more than {FLOW_JOBS_MAX} jobs; a flow may have at most that many");
@@ -90,13 +90,13 @@ impl Edges {
     }
 
     /// All jobs connected with a job, including itself.
-    fn near(&self, job: JobId) -> BTreeSet<JobId> {
-        let (mut near, mut next) = (BTreeSet::from([job]), vec![job]);
+    fn connected(&self, job: JobId) -> BTreeSet<JobId> {
+        let (mut connected, mut next) = (BTreeSet::from([job]), vec![job]);
         while let Some(job) = next.pop() {
             let parents = self.parents.get(&job).into_iter().flatten().map(|(parent, _)| *parent);
-            next.extend(parents.chain(self.children(job)).filter(|beside| near.insert(*beside)));
+            next.extend(parents.chain(self.children(job)).filter(|other| connected.insert(*other)));
         }
-        near
+        connected
     }
 
     /// The flow that a run of `root` opens: all jobs reachable from it, with the edges between them. Parents come before their
@@ -163,7 +163,7 @@ mod tests {
 
     #[test]
     fn a_cycle_is_refused_and_named() {
-        for (standing, child, parents, cycle) in [
+        for (existing, child, parents, cycle) in [
             (&[(1, 2)][..], 1, &[2][..], Some("a -> b -> a")),
             (&[(1, 2), (2, 3), (3, 4)], 1, &[4], Some("a -> b -> c -> d -> a")),
             (&[(1, 2), (2, 3), (1, 3)], 1, &[3], Some("a -> c -> a")),
@@ -172,11 +172,11 @@ mod tests {
             (&[(1, 2)], 2, &[3], None),
             (&[], 1, &[1], Some("a -> a")),
         ] {
-            let mut edges = edges(4, standing);
+            let mut edges = edges(4, existing);
             let parents: Vec<_> = parents.iter().map(|parent| (job(*parent), When::Succeeded)).collect();
             let name = char::from(b'a' + u8::try_from(child).unwrap() - 1).to_string();
             let found = edges.define(job(child), &name, &parents).err().map(|invalid| invalid.to_string());
-            assert_eq!(found, cycle.map(|cycle| format!("depends_on: makes a cycle: {cycle}")), "{standing:?}");
+            assert_eq!(found, cycle.map(|cycle| format!("depends_on: makes a cycle: {cycle}")), "{existing:?}");
         }
     }
 

@@ -22,9 +22,9 @@ pub struct Ended {
 /// The graph of a rerun from the named jobs. If no job is named: from every job that failed, was cancelled or was skipped with
 /// reason `error`.
 pub fn rerun(old: &Graph, runs: &BTreeMap<JobId, Ended>, from: &[String]) -> Result<Graph, Vec<Invalid>> {
-    let ended_badly = |ended: &Ended| ended.broken || matches!(ended.state, State::Failed | State::Cancelled);
-    let bad = |node: &&Node| runs.get(&node.job).is_some_and(ended_badly);
-    let mut chosen: BTreeSet<JobId> = old.nodes.iter().filter(bad).map(|node| node.job).collect();
+    let needs_rerun = |ended: &Ended| ended.broken || matches!(ended.state, State::Failed | State::Cancelled);
+    let has_failed = |node: &&Node| runs.get(&node.job).is_some_and(needs_rerun);
+    let mut chosen: BTreeSet<JobId> = old.nodes.iter().filter(has_failed).map(|node| node.job).collect();
     if !from.is_empty() {
         let find = |(index, name): (usize, &String)| {
             let field = format!("from[{index}]");
@@ -43,8 +43,8 @@ pub fn rerun(old: &Graph, runs: &BTreeMap<JobId, Ended>, from: &[String]) -> Res
         return Err(vec![Invalid::new("from", message)]);
     }
     let reached = old.reachable(&chosen);
-    let going_on = |job: &&JobId| runs.get(job).is_none_or(|ended| ended.state.is_open());
-    if let Some(job) = reached.iter().find(going_on) {
+    let has_not_ended = |job: &&JobId| runs.get(job).is_none_or(|ended| ended.state.is_open());
+    if let Some(job) = reached.iter().find(has_not_ended) {
         let message = format!("the run of {:?} has not ended; wait for it, or cancel the flow", old.name(*job));
         return Err(vec![Invalid::new("from", message)]);
     }

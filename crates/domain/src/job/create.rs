@@ -62,13 +62,13 @@ pub fn compile(spec: &JobSpec, known: &[Arc<Calendar>], crons: &CronCache) -> Re
     Schedule::compile_with(spec, crons).and_then(excluding).map(Some).map_err(under)
 }
 
-/// The first cursor of a definition that takes effect at `x`: its first tick after `x`. An `at` up to `late_after` in the past
-/// still counts, so a caller with a slow clock or network can schedule "now".
+/// The first cursor of a definition: its first tick after `effective_at`. An `at` up to `late_after` in the past still counts,
+/// so a caller with a slow clock or network can schedule "now".
 #[must_use]
-pub fn first_cursor(spec: &JobSpec, schedule: &Schedule, x: DbTime, now: DbTime) -> Option<DbTime> {
+pub fn first_cursor(spec: &JobSpec, schedule: &Schedule, effective_at: DbTime, now: DbTime) -> Option<DbTime> {
     match spec.schedule.as_ref().map(|schedule| &schedule.timing) {
         Some(Timing::At { at }) if *at >= now.minus(spec.misfire.late_after) => schedule.first_from(*at),
-        _ => schedule.next_after(x),
+        _ => schedule.next_after(effective_at),
     }
 }
 

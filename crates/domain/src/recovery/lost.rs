@@ -53,14 +53,14 @@ impl Missing {
 }
 
 /// The ticks of the present definition that must be recorded by `now`. They are older than `margin`, in which the owner may
-/// still record them, and younger than the job's grace and the `kept` history. `None` if there are none.
+/// still record them, and younger than the job's grace and than `history`, for which runs are kept. `None` if there are none.
 #[must_use]
-pub fn window(job: &Job, now: DbTime, margin: Span, kept: Span) -> Option<Window> {
+pub fn window(job: &Job, now: DbTime, margin: Span, history: Span) -> Option<Window> {
     let schedule = job.ticking()?;
     let to = now.minus(margin);
     // Ticks before the last change belong to an older definition. The change itself recorded those that were due.
     let changed = job.updated_at.plus(Span::millis(1));
-    let from = now.minus(plan::grace(job, schedule, changed, now)).max(changed).max(now.minus(kept));
+    let from = now.minus(plan::grace(job, schedule, changed, now)).max(changed).max(now.minus(history));
     let ticks = schedule.newest(from, to, TICKS_CHECKED_MAX);
     Some(Window { from: *ticks.first()?, to: *ticks.last()? })
 }
@@ -71,7 +71,7 @@ pub fn missing(job: &Job, cursor: Option<DbTime>, window: Window, ledger: &Ledge
     let mut missing = Missing::default();
     let Some(schedule) = job.ticking() else { return missing };
     let late_to = plan::before(now.minus(job.spec.misfire.late_after));
-    let chosen = plan::caught_up(job, schedule, window.from, late_to);
+    let chosen = plan::chosen_by_catch_up(job, schedule, window.from, late_to);
     for tick in schedule.ticks(window.from, window.to).filter(|tick| !ledger.has(*tick)) {
         if cursor.is_none_or(|cursor| tick < cursor) {
             let fires = tick > late_to || chosen.contains(&tick);
@@ -97,7 +97,7 @@ mod tests {
     };
 
     const MARGIN: Span = Span::seconds(90);
-    const KEPT: Span = Span::days(90);
+    const HISTORY: Span = Span::days(90);
 
     fn s(seconds: i64) -> DbTime {
         DbTime::from_millis(seconds * 1_000)
@@ -117,32 +117,32 @@ mod tests {
     fn the_window_is_bounded_by_margin_grace_last_change_and_retention() {
         let now = s(36_000);
         let mut job = minutely(CatchUp::Latest, 1);
-        assert_eq!(seconds(window(&job, now, MARGIN, KEPT)), Some((32_400, 35_880)));
+        assert_eq!(seconds(window(&job, now, MARGIN, HISTORY)), Some((32_400, 35_880)));
         assert_eq!(seconds(window(&job, now, MARGIN, Span::minutes(10))), Some((35_400, 35_880)));
         job.updated_at = s(35_700);
         assert_eq!(
-            seconds(window(&job, now, MARGIN, KEPT)),
+            seconds(window(&job, now, MARGIN, HISTORY)),
             Some((35_760, 35_880)),
             "the tick at the instant of the change is not included"
         );
         job.updated_at = s(35_900);
-        assert_eq!(window(&job, now, MARGIN, KEPT), None);
+        assert_eq!(window(&job, now, MARGIN, HISTORY), None);
         job.updated_at = s(0);
         job.deleted_at = Some(s(1));
-        assert_eq!(window(&job, now, MARGIN, KEPT), None);
+        assert_eq!(window(&job, now, MARGIN, HISTORY), None);
     }
 
     #[test]
     fn only_the_newest_ticks_are_checked() {
         let job = job(spec(Span::seconds(1)));
-        let window = window(&job, s(36_000), MARGIN, KEPT).unwrap();
+        let window = window(&job, s(36_000), MARGIN, HISTORY).unwrap();
         assert_eq!(seconds(Some(window)), Some((35_910 - TICKS_CHECKED_MAX as i64 + 1, 35_910)));
     }
 
     #[test]
     fn a_daily_job_is_checked_for_a_day() {
         let daily = job(spec(Span::days(1)));
-        assert_eq!(seconds(window(&daily, s(86_400 + 80_000), MARGIN, KEPT)), Some((86_400, 86_400)));
+        assert_eq!(seconds(window(&daily, s(86_400 + 80_000), MARGIN, HISTORY)), Some((86_400, 86_400)));
     }
 
     #[test]

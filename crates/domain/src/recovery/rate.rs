@@ -14,8 +14,8 @@ pub const LATE_STARTS_PER_SECOND_MIN: f64 = 5.0;
 /// The period over which ticks are counted. It is long enough to spread jobs that all fire at the full hour, and short enough
 /// to follow the difference between day and night.
 const COUNTED_OVER: Span = Span::hours(1);
-/// Unused starts are kept for this many seconds, so that a loop that polls only now and then loses nothing.
-const KEPT_SECONDS: f64 = 1.0;
+/// Unused starts of this many seconds are saved, so that a loop that polls rarely loses nothing.
+const SAVED_SECONDS: f64 = 1.0;
 
 /// Starts per second.
 #[derive(Clone, Copy, PartialEq, PartialOrd, Debug)]
@@ -59,7 +59,7 @@ pub struct LateStarts {
 impl LateStarts {
     /// Adds the starts earned in `passed` at `rate`.
     pub fn earn(&mut self, passed: Duration, rate: Rate) {
-        self.saved = (self.saved + passed.as_secs_f64() * rate.0).min((rate.0 * KEPT_SECONDS).max(1.0));
+        self.saved = (self.saved + passed.as_secs_f64() * rate.0).min((rate.0 * SAVED_SECONDS).max(1.0));
     }
 
     #[must_use]
@@ -127,10 +127,10 @@ mod tests {
     }
 
     proptest! {
-        /// However long the pauses between polls, over any stretch no more runs start than the rate allows, plus one second's
-        /// worth that was saved before.
+        /// However long the pauses between polls, in no interval do more runs start than the rate allows, plus the starts of one
+        /// second that were saved before.
         #[test]
-        fn no_stretch_has_more_starts_than_its_rate(
+        fn no_interval_has_more_starts_than_its_rate_allows(
             pauses in proptest::collection::vec(0_u64..5_000, 1..60),
             an_hour in 0_u64..400_000,
         ) {
@@ -145,10 +145,10 @@ mod tests {
             for from in 0..passes.len() {
                 let (mut passed, mut started) = (0.0, 0_usize);
                 for (pass, (pause, budget)) in passes.iter().enumerate().skip(from) {
-                    // A stretch begins with a poll, not with the pause before it.
+                    // An interval begins with a poll, not with the pause before it.
                     passed += if pass == from { 0.0 } else { *pause as f64 / 1_000.0 };
                     started += budget;
-                    prop_assert!(started as f64 <= rate.per_second() * (passed + KEPT_SECONDS) + 1e-6);
+                    prop_assert!(started as f64 <= rate.per_second() * (passed + SAVED_SECONDS) + 1e-6);
                 }
             }
         }

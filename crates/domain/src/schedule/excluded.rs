@@ -6,9 +6,9 @@ use crate::{
     time::{DbTime, Span},
 };
 
-/// How many excluded stretches a search for the next firing tick skips. If all ticks of a schedule lie on excluded dates, the
+/// How many excluded periods a search for the next firing tick skips. If all ticks of a schedule lie on excluded dates, the
 /// search gives up after this many.
-const STRETCHES_MAX: usize = 100;
+const PERIODS_SKIPPED_MAX: usize = 100;
 
 impl Schedule {
     /// Adds the calendars that the schedule names.
@@ -26,7 +26,7 @@ impl Schedule {
 
     /// The last instant of the excluded period that starts at `tick`, at most `to`; `None` if the tick fires.
     pub(crate) fn excluded_through(&self, tick: DbTime, to: DbTime) -> Option<DbTime> {
-        self.exclusion.through(tick, to)
+        self.exclusion.excluded_through(tick, to)
     }
 
     /// The last instant before the next excluded one, for a tick that fires; at most `to`.
@@ -37,12 +37,12 @@ impl Schedule {
     /// The newest `n` ticks in `from..=to` that are not excluded, in ascending order.
     pub(crate) fn newest_free(&self, from: DbTime, to: DbTime, n: usize) -> Vec<DbTime> {
         let (mut found, mut high) = (Vec::with_capacity(n.min(64)), to);
-        'stretches: while found.len() < n && high >= from {
+        'periods: while found.len() < n && high >= from {
             let ticks = self.newest(from, high, n - found.len());
             for tick in ticks.into_iter().rev() {
-                if let Some(since) = self.exclusion.since(tick, from) {
+                if let Some(since) = self.exclusion.excluded_since(tick, from) {
                     high = since.minus(Span::millis(1));
-                    continue 'stretches;
+                    continue 'periods;
                 }
                 found.push(tick);
             }
@@ -56,8 +56,8 @@ impl Schedule {
     #[must_use]
     pub fn first_free_from(&self, from: DbTime) -> Option<DbTime> {
         let mut tick = self.first_from(from)?;
-        for _ in 0..STRETCHES_MAX {
-            match self.exclusion.through(tick, DbTime::MAX) {
+        for _ in 0..PERIODS_SKIPPED_MAX {
+            match self.exclusion.excluded_through(tick, DbTime::MAX) {
                 None => return Some(tick),
                 Some(through) => tick = self.next_after(through)?,
             }

@@ -8,9 +8,9 @@ use crate::{
 
 /// How many ticks are compared. A cron expression has the same times on every matching day, so a few thousand ticks show every
 /// interval, except on days when clocks change.
-const TICKS_LOOKED_AT_MAX: usize = 4_096;
+const TICKS_COMPARED_MAX: usize = 4_096;
 /// How long a sparse schedule is searched.
-const LOOKED_AT_FOR: Span = Span::days(400);
+const COMPARED_FOR: Span = Span::days(400);
 
 impl Schedule {
     /// The shortest time between two ticks; `None` if only one tick is found.
@@ -21,7 +21,7 @@ impl Schedule {
             When::At(_) => None,
             When::Cron(_) => {
                 let first = self.first_from(DbTime::EPOCH)?;
-                let ticks: Vec<_> = self.ticks(first, first.plus(LOOKED_AT_FOR)).take(TICKS_LOOKED_AT_MAX).collect();
+                let ticks: Vec<_> = self.ticks(first, first.plus(COMPARED_FOR)).take(TICKS_COMPARED_MAX).collect();
                 ticks.windows(2).map(|pair| pair[1].since(pair[0])).min()
             }
         }

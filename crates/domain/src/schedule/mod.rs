@@ -67,8 +67,8 @@ impl Schedule {
     }
 
     /// Compiles a spec. It checks a stored spec again, so that a corrupt row is an error and not a wrong tick. It refuses a
-    /// pattern that no date can match ("never fires"). It accepts a pattern whose dates have all passed: the caller asks for
-    /// the next tick.
+    /// pattern that no date can match ("never fires"). It accepts a pattern whose dates have all passed: the caller checks
+    /// whether there is a next tick.
     pub fn compile_with(spec: &ScheduleSpec, crons: &CronCache) -> Result<Self, Vec<Invalid>> {
         let mut wrong = Vec::new();
         spec.check_bounds(&mut wrong);
@@ -228,7 +228,7 @@ fn compile_cron(
     let zone = Zone::named(timezone).map_err(|message| wrong.push(Invalid::new("timezone", message))).ok();
     let expression = parse::parse(resolved, None).map_err(|invalid| wrong.extend(invalid)).ok()?;
     let pattern = Pattern::compile(&expression);
-    if !pattern.ever() {
+    if !pattern.matches_any_date() {
         wrong.push(Invalid::new("cron", format!("never fires: no date matches {resolved:?}")));
         return None;
     }

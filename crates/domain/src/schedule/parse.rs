@@ -131,7 +131,7 @@ pub(super) fn unrestricted(field: &[Item]) -> bool {
 
 /// Parses `written`. Each `H` becomes a value hashed from `seed`; without a seed, `H` is refused.
 pub(super) fn parse(written: &str, seed: Option<&str>) -> Result<Expression, Vec<Invalid>> {
-    readable(written).map_err(|message| vec![Invalid::new("cron", message)])?;
+    check_text(written).map_err(|message| vec![Invalid::new("cron", message)])?;
     let expanded = nickname(written.trim()).map_err(|message| vec![Invalid::new("cron", message)])?;
     let mut words = words(expanded.unwrap_or(written));
     let units: &[Unit] = match words.len() {
@@ -171,7 +171,7 @@ pub(super) fn parse(written: &str, seed: Option<&str>) -> Result<Expression, Vec
     Ok(Expression { fields, days, resolved })
 }
 
-fn readable(written: &str) -> Result<(), String> {
+fn check_text(written: &str) -> Result<(), String> {
     if written.len() > EXPRESSION_BYTES_MAX {
         return Err(format!("the expression has {} bytes; at most {EXPRESSION_BYTES_MAX} are allowed", written.len()));
     }
@@ -245,7 +245,7 @@ fn field(unit: Unit, word: &Word<'_>, seed: Option<&str>, wrong: &mut Vec<Invali
     let listed = word.text.contains(',');
     let mut position = word.position;
     for text in word.text.split(',') {
-        let read = alone(text, listed).and_then(|()| item(unit, text, seed));
+        let read = check_alone(text, listed).and_then(|()| item(unit, text, seed));
         match read {
             Ok((item, text)) => {
                 items.push(item);
@@ -261,7 +261,7 @@ fn field(unit: Unit, word: &Word<'_>, seed: Option<&str>, wrong: &mut Vec<Invali
 }
 
 /// `?` and `W` must be the only item of their field (OCPS 1.3 and 1.4).
-fn alone(text: &str, listed: bool) -> Result<(), String> {
+fn check_alone(text: &str, listed: bool) -> Result<(), String> {
     if listed && text == "?" {
         return Err("? must be alone in its field, not in a list".to_owned());
     }

@@ -78,8 +78,7 @@ impl Pattern {
             + u64::from(self.day_matches(last)) * u64::from(self.times_before(stop))
     }
 
-    /// Whether any date matches at all.
-    pub(super) fn ever(&self) -> bool {
+    pub(super) fn matches_any_date(&self) -> bool {
         self.day_after(0, 12, 31).is_some()
     }
 

@@ -104,7 +104,7 @@ impl Zone {
     #[inline]
     pub(crate) fn stretch_at(&self, second: i64) -> Stretch {
         if second >= self.until {
-            return self.stretch_far_off(second);
+            return self.stretch_after_table(second);
         }
         let next = self.changes.partition_point(|change| change.at <= second);
         let before = |index: usize| match index {
@@ -120,7 +120,7 @@ impl Zone {
         Stretch { start, end, before: i64::from(earlier), offset: i64::from(offset), after: i64::from(after) }
     }
 
-    fn stretch_far_off(&self, second: i64) -> Stretch {
+    fn stretch_after_table(&self, second: i64) -> Stretch {
         let at = timestamp(second);
         let offset = self.zone.to_offset(at).seconds();
         let (mut start, mut before) = (i64::MIN, offset);
@@ -268,12 +268,12 @@ mod tests {
             // The first stretch of a table has no start, because no tick is that early.
             let mut at = zone.changes.first().map_or(0, |change| change.at);
             while at < TABLE_UNTIL {
-                assert_eq!(zone.stretch_at(at), zone.stretch_far_off(at), "{name} {at}");
+                assert_eq!(zone.stretch_at(at), zone.stretch_after_table(at), "{name} {at}");
                 at += 5 * 86_400 + 1_234;
             }
             for change in &zone.changes {
                 for at in [change.at, change.at + 1, zone.stretch_at(change.at).end.min(TABLE_UNTIL) - 1] {
-                    assert_eq!(zone.stretch_at(at), zone.stretch_far_off(at), "{name} {at}");
+                    assert_eq!(zone.stretch_at(at), zone.stretch_after_table(at), "{name} {at}");
                 }
             }
         }

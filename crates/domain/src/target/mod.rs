@@ -33,7 +33,7 @@ macro_rules! for_each_target_kind {
     };
 }
 
-/// What the domain must know about a kind of target. The defaults suit a kind that hands its runs to another system.
+/// What the domain must know about a kind of target. The defaults suit a kind that passes its runs on to another system.
 pub(crate) trait TargetRules {
     /// The `timeout` of a job that sets none.
     fn timeout_default(&self) -> Span {

@@ -1,5 +1,5 @@
 //! Compares random expressions with a second implementation of the rules that shares no code with the first. It walks instants
-//! one by one, asks jiff for the local time of each, and applies the rules as written.
+//! one by one, takes the local time of each from jiff, and applies the rules as written.
 
 use everytick_domain::{
     schedule::{Fold, Gap},

@@ -1,17 +1,17 @@
-//! Delegation: hands runs that this node cannot deliver to nodes that can, and claims the runs that other nodes delegated to
-//! this one.
+//! Delegates runs that this node cannot deliver to nodes that can, and claims the runs that other nodes delegated to this one.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use everytick_domain::{
-    ids::{Incarnation, RunId},
+    ids::{Incarnation, JobId, RunId},
+    job::Job,
     mutant::Mutant,
 };
-use everytick_store::{ClaimedRun, WaitingRun};
+use everytick_store::{ClaimedRun, Lease, Result, WaitingRun};
 use metrics::counter;
 use tokio::sync::RwLockReadGuard;
 
-use super::choose::{Next, unclaimed};
+use super::choose::{Next, claim_failed};
 use crate::{
     cluster::unsure,
     dispatch::deliver,
@@ -27,26 +27,27 @@ pub(super) async fn delegate(
     shared: &Arc<Shared>,
     statement: RwLockReadGuard<'_, ()>,
     chosen: Vec<WaitingRun>,
-    away: &[(RunId, Incarnation)],
+    receivers: &[(RunId, Incarnation)],
 ) -> Next {
-    let (asked, stay): (Vec<_>, Vec<_>) =
-        chosen.into_iter().partition(|run| away.iter().any(|(handed, _)| *handed == run.id));
-    shared.memory().unclaimed(&stay, false);
+    let (to_delegate, own): (Vec<_>, Vec<_>) =
+        chosen.into_iter().partition(|run| receivers.iter().any(|(delegated, _)| *delegated == run.id));
+    shared.memory().not_claimed(&own, false);
     let (lease, partitions) = (shared.lease(), shared.partitions());
-    match shared.ask("delegate runs to other nodes", shared.parts.store.delegate(&lease, &partitions, away)).await {
-        Ok(handed) => {
-            counter!("everytick_runs_delegated_total").increment(handed.len() as u64);
-            shared.memory().delegated(&asked, &handed);
+    let call = shared.parts.store.delegate(&lease, &partitions, receivers);
+    match shared.call("delegate runs to other nodes", call).await {
+        Ok(delegated) => {
+            counter!("everytick_runs_delegated_total").increment(delegated.len() as u64);
+            shared.memory().delegated(&to_delegate, &delegated);
             Next::Now
         }
-        Err(error) => unclaimed(shared, statement, &asked, &error).await,
+        Err(error) => claim_failed(shared, statement, &to_delegate, &error).await,
     }
 }
 
 /// How a search for delegated runs ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum TakeOver {
-    Searched,
+pub(super) enum Search {
+    Done,
     /// Runs of jobs at their slot limit may hide runs of other jobs. The next search skips those jobs.
     Hidden,
     /// No slot is free, so the search was not made.
@@ -56,66 +57,75 @@ pub(super) enum TakeOver {
 }
 
 /// Claims runs that other nodes have delegated to this one, within the same slot limits as its own runs.
-pub(super) async fn take_over(shared: &Arc<Shared>) -> TakeOver {
-    let statement = pulse::excused(shared.statements.read()).await;
+pub(super) async fn claim_delegated(shared: &Arc<Shared>) -> Search {
+    let statement = pulse::untimed(shared.statements.read()).await;
     let slots = shared.parts.settings.slots;
     let (free, full) = {
         let mut memory = shared.memory();
         (memory.slots_free(slots).min(CLAIMS_PER_BATCH_MAX), memory.full_delegated(slots))
     };
     if free == 0 {
-        return TakeOver::NoSlot;
+        return Search::NoSlot;
     }
-    let (lease, store) = (shared.lease(), &shared.parts.store);
-    let asked = store.peek_delegated(&lease, &full, free);
-    let found = match shared.read("find delegated runs", asked).await {
-        Ok(found) if found.is_empty() => return TakeOver::Searched,
+    let lease = shared.lease();
+    let (found, jobs) = match find_delegated(shared, &lease, &full, free).await {
+        Ok((found, _)) if found.is_empty() => return Search::Done,
         Ok(found) => found,
         Err(error) => {
             unsure::report(shared, &error);
-            return TakeOver::Failed;
+            return Search::Failed;
         }
     };
-    let mut ids: Vec<_> = found.iter().map(|run| run.job).collect();
-    ids.sort_unstable();
-    ids.dedup();
-    let jobs = match shared.read("load jobs", store.load_jobs(&ids)).await {
-        Ok(jobs) => jobs,
-        Err(error) => {
-            unsure::report(shared, &error);
-            return TakeOver::Failed;
-        }
-    };
-    let jobs: BTreeMap<_, _> = jobs.into_iter().map(|loaded| (loaded.job.id, loaded.job)).collect();
     let more = found.len() >= free;
     let Chosen { runs: chosen, more_full } = shared.memory().choose_delegated(found, &jobs, slots);
-    let ended = if more && more_full { TakeOver::Hidden } else { TakeOver::Searched };
+    let search = if more && more_full { Search::Hidden } else { Search::Done };
     if chosen.is_empty() {
-        return ended;
+        return search;
     }
     let ids: Vec<_> = chosen.iter().map(|run| run.id).collect();
-    match shared.ask("claim runs", store.claim_delegated(&lease, &ids)).await {
+    match shared.call("claim runs", shared.parts.store.claim_delegated(&lease, &ids)).await {
         Ok(claimed) => {
-            let taken = |run: ClaimedRun| {
-                let due_at = chosen.iter().find(|asked| asked.id == run.id)?.due_at;
+            let of_job = |run: ClaimedRun| {
+                let due_at = chosen.iter().find(|chosen| chosen.id == run.id)?.due_at;
                 Some(DelegatedRun { job: jobs.get(&run.job)?.clone(), due_at, run })
             };
-            let taken = claimed.into_iter().filter_map(taken).collect();
-            let send = shared.memory().delegated_claimed(&chosen, taken);
+            let claimed = claimed.into_iter().filter_map(of_job).collect();
+            let send = shared.memory().delegated_claimed(&chosen, claimed);
             for claimed in send {
                 deliver::start(shared, claimed);
             }
-            ended
+            search
         }
         Err(error) => {
             let unsure = unsure::is(&error) && !Mutant::MemoryKeptAfterUnsure.is_on();
-            shared.memory().delegated_unclaimed(&chosen, unsure);
+            shared.memory().delegated_not_claimed(&chosen, unsure);
             unsure::report(shared, &error);
             drop(statement);
             if unsure {
                 unsure::resolve(shared).await;
             }
-            TakeOver::Failed
+            Search::Failed
         }
     }
+}
+
+type Jobs = BTreeMap<JobId, Arc<Job>>;
+
+/// Reads the runs delegated to this node and their jobs. Skips the runs of the jobs in `full`.
+async fn find_delegated(
+    shared: &Shared,
+    lease: &Lease,
+    full: &[JobId],
+    limit: usize,
+) -> Result<(Vec<WaitingRun>, Jobs)> {
+    let store = &shared.parts.store;
+    let found = shared.read("find delegated runs", store.peek_delegated(lease, full, limit)).await?;
+    if found.is_empty() {
+        return Ok((found, Jobs::new()));
+    }
+    let mut ids: Vec<_> = found.iter().map(|run| run.job).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    let jobs = shared.read("load jobs", store.load_jobs(&ids)).await?;
+    Ok((found, jobs.into_iter().map(|loaded| (loaded.job.id, loaded.job)).collect()))
 }

@@ -44,7 +44,7 @@ impl Pace {
         self.starts.wait(self.rate)
     }
 
-    /// So many late runs start now.
+    /// Subtracts the late runs that start now from the budget.
     pub(super) fn spend(&mut self, runs: usize) {
         self.starts.spend(runs);
     }

@@ -10,10 +10,9 @@ use tokio::sync::RwLockReadGuard;
 use super::choose::Next;
 use crate::{cluster::unsure, settings::SUPERSEDE_JOBS_MAX, shared::Shared};
 
-/// Cancels the runs that newer ones supersede. The newer runs start in a later pass.
 pub(super) async fn supersede(shared: &Arc<Shared>, statement: RwLockReadGuard<'_, ()>, older: &[Supersede]) -> Next {
     let lease = shared.lease();
-    match shared.ask("cancel superseded runs", shared.parts.store.supersede(&lease, older)).await {
+    match shared.call("cancel superseded runs", shared.parts.store.supersede(&lease, older)).await {
         Ok(cancelled) => {
             counter!("everytick_runs_total", "state" => "cancelled").increment(cancelled.len() as u64);
             shared.memory().superseded(older, &cancelled);
@@ -36,8 +35,8 @@ pub(super) async fn supersede(shared: &Arc<Shared>, statement: RwLockReadGuard<'
 
 /// Supersedes older runs in queues. Normally a claim of the newer run does this, but no claim comes while all workers are busy.
 pub(crate) async fn in_queues(shared: &Arc<Shared>) -> Result<()> {
-    let asked = shared.parts.store.supersede_in_queues(SUPERSEDE_JOBS_MAX);
-    let cancelled = shared.ask("cancel superseded runs in queues", asked).await?;
+    let call = shared.parts.store.supersede_in_queues(SUPERSEDE_JOBS_MAX);
+    let cancelled = shared.call("cancel superseded runs in queues", call).await?;
     if !cancelled.is_empty() {
         counter!("everytick_runs_total", "state" => "cancelled").increment(cancelled.len() as u64);
         shared.parts.hints.run_waits();

@@ -35,8 +35,8 @@ struct Waiting {
     queues: BTreeMap<QueueKey, VecDeque<(u64, oneshot::Sender<()>)>>,
     count: usize,
     last: u64,
-    /// A task polls the queues for all waiting workers.
-    watched: bool,
+    /// Whether the task that polls the queues is running.
+    is_polled: bool,
 }
 
 /// A worker that waits for a queue. Dropping it removes the worker from the list.
@@ -92,7 +92,7 @@ impl ClaimWaiters {
 
     /// Starts the polling task if it is not running. It runs as long as a worker waits.
     pub(crate) fn watch(&self, store: &Arc<dyn Store>, hints: &Hints) {
-        if std::mem::replace(&mut self.waiting().watched, true) {
+        if std::mem::replace(&mut self.waiting().is_polled, true) {
             return;
         }
         let (waiters, store, hints) = (self.clone(), store.clone(), hints.clone());
@@ -104,7 +104,7 @@ impl ClaimWaiters {
             let queues: Vec<QueueKey> = {
                 let mut waiting = self.waiting();
                 if waiting.queues.is_empty() {
-                    waiting.watched = false;
+                    waiting.is_polled = false;
                     return;
                 }
                 waiting.queues.keys().cloned().collect()
@@ -124,7 +124,7 @@ impl ClaimWaiters {
             tokio::select! {
                 biased;
                 () = self.closed() => {
-                    self.waiting().watched = false;
+                    self.waiting().is_polled = false;
                     return;
                 }
                 () = hints.on_queue_waits() => {}
@@ -137,7 +137,7 @@ impl ClaimWaiters {
 impl Waiter {
     /// Waits until the queue may have work.
     pub(crate) async fn woken(&mut self) {
-        // An error means that the list is gone. It closes before that, and the caller awaits the close too.
+        // An error means that the list was dropped. The list is closed before that, and the caller also awaits the close.
         let _ = (&mut self.woken).await;
     }
 }

@@ -1,5 +1,5 @@
 //! Decides which partitions a node acquires and which it releases, from one reading of the cluster. Safety does not depend on
-//! it: the ledger stays correct whichever node records.
+//! this decision: the ledger stays correct whichever node records.
 
 use std::{collections::BTreeMap, net::SocketAddr};
 
@@ -20,19 +20,19 @@ pub(crate) struct Steps {
     pub release: PartitionSet,
     /// To acquire: these have no live owner, or this node owns them and does not run them yet.
     pub acquire: PartitionSet,
-    /// The part of `acquire` that is assigned to another node, which has not acquired it in time.
-    pub hurried: PartitionSet,
+    /// The part of `acquire` that is assigned to another node. That node has not acquired it in time, so this node does.
+    pub fallback: PartitionSet,
     /// Partitions without a live owner.
     pub free: PartitionSet,
 }
 
-/// `running`: partitions that this node runs. `left`: partitions without an owner for so long that any node may take them.
-/// `balance`: whether to release partitions to nodes that have fewer.
+/// `running`: partitions that this node runs. `abandoned`: partitions without an owner for so long that any node may acquire
+/// them. `balance`: whether to release partitions to nodes that have fewer.
 pub(crate) fn decide(
     cluster: &Cluster,
     me: Incarnation,
     running: &PartitionSet,
-    left: &PartitionSet,
+    abandoned: &PartitionSet,
     balance: bool,
 ) -> Steps {
     let alive = |incarnation: Incarnation| {
@@ -57,25 +57,25 @@ pub(crate) fn decide(
     let member = members.iter().any(|member| member.incarnation == me);
     let mut steps = Steps::default();
     for row in &partitions {
-        let (partition, ours, free) = (row.partition, row.owner == Some(me), row.owner.is_none());
-        let meant_for_us = assigned.get(&partition) == Some(&me);
+        let (partition, owned, free) = (row.partition, row.owner == Some(me), row.owner.is_none());
+        let is_assigned = assigned.get(&partition) == Some(&me);
         if free {
             steps.free.insert(partition);
         }
-        if !ours && running.contains(partition) {
+        if !owned && running.contains(partition) {
             steps.lost.insert(partition);
         }
         if !member {
             continue;
         }
-        let hurried = free && !meant_for_us && left.contains(partition);
-        if ours && !meant_for_us && balance {
+        let fallback = free && !is_assigned && abandoned.contains(partition);
+        if owned && !is_assigned && balance {
             steps.release.insert(partition);
-        } else if hurried || (free && meant_for_us) || (ours && !running.contains(partition)) {
+        } else if fallback || (free && is_assigned) || (owned && !running.contains(partition)) {
             steps.acquire.insert(partition);
         }
-        if hurried {
-            steps.hurried.insert(partition);
+        if fallback {
+            steps.fallback.insert(partition);
         }
     }
     steps
@@ -181,7 +181,7 @@ mod tests {
         let released = steps(&full, &[0, 1, 2, 3]).release;
         assert_eq!(released.len(), 2);
         let two_sees = decide(&full, id(2), &PartitionSet::none(), &PartitionSet::none(), true);
-        assert_eq!(two_sees, Steps::default(), "nothing is taken from a live node");
+        assert_eq!(two_sees, Steps::default(), "a live node keeps its partitions until it releases them");
         assert!(decide(&full, id(1), &set(&[0, 1, 2, 3]), &PartitionSet::none(), false).release.is_empty());
         let freed = cluster(two, [Some(1), Some(1), None, None]);
         assert!(steps(&freed, &[0, 1]).acquire.is_empty());
@@ -199,15 +199,15 @@ mod tests {
     }
 
     #[test]
-    fn a_partition_that_another_node_has_taken_is_dropped_at_once() {
+    fn a_partition_that_another_node_has_acquired_is_dropped_at_once() {
         let taken = cluster(vec![node(1, 110_000, true), node(2, 110_000, true)], [Some(1), Some(2), Some(1), Some(2)]);
         assert_eq!(steps(&taken, &[0, 1, 2]).lost, set(&[1]));
     }
 
     #[test]
-    fn any_node_takes_a_partition_that_its_assigned_node_does_not_take() {
-        let lies = cluster(vec![node(1, 110_000, true), node(2, 110_000, true)], [Some(1), Some(1), None, None]);
-        let taken = decide(&lies, id(1), &set(&[0, 1]), &set(&[2, 3]), true);
-        assert_eq!((taken.acquire, taken.hurried), (set(&[2, 3]), set(&[2, 3])));
+    fn any_node_acquires_a_partition_that_its_assigned_node_does_not_acquire() {
+        let unowned = cluster(vec![node(1, 110_000, true), node(2, 110_000, true)], [Some(1), Some(1), None, None]);
+        let steps = decide(&unowned, id(1), &set(&[0, 1]), &set(&[2, 3]), true);
+        assert_eq!((steps.acquire, steps.fallback), (set(&[2, 3]), set(&[2, 3])));
     }
 }

@@ -6,8 +6,8 @@
 //!   is released unspent. Any other unknown claim was sent and settled, and the database has lost the settlement (a standby
 //!   that lagged was promoted): the run is lost and gets the next attempt.
 //!
-//! Young claims are found by reading the runs themselves, which happens only after a failure. Otherwise a claim is compared
-//! once it is old, because the database lists old claims.
+//! The database keeps a list of old claims, and every comparison reads it. Young claims are not listed: to find them, a
+//! comparison must read the runs themselves. It does so only after a failure.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -47,12 +47,12 @@ pub(crate) async fn run(shared: Arc<Shared>) {
 
 pub(crate) async fn pass(shared: &Arc<Shared>) -> Result<()> {
     let own = shared.memory().claims().clone();
-    compare_own(shared, own).await?;
-    compare_known(shared).await
+    check_own_claims(shared, own).await?;
+    settle_unknown_claims(shared).await
 }
 
 /// Stops the work on runs that this node no longer claims.
-pub(crate) async fn compare_own(shared: &Arc<Shared>, own: BTreeMap<RunId, OwnClaim>) -> Result<()> {
+pub(crate) async fn check_own_claims(shared: &Arc<Shared>, own: BTreeMap<RunId, OwnClaim>) -> Result<()> {
     let own: Vec<OwnClaim> = own.into_values().collect();
     for page in own.chunks(CLAIMS_PER_COMPARISON_MAX) {
         let ids: Vec<_> = page.iter().map(|own| own.claim.run).collect();
@@ -65,11 +65,11 @@ pub(crate) async fn compare_own(shared: &Arc<Shared>, own: BTreeMap<RunId, OwnCl
     Ok(())
 }
 
-/// Settles claims of this node that memory does not know: the listed ones, and after a failure also all others.
-pub(crate) async fn compare_known(shared: &Arc<Shared>) -> Result<()> {
+/// Settles the claims of this node that memory does not know. It reads the listed claims, and after a failure all others too.
+pub(crate) async fn settle_unknown_claims(shared: &Arc<Shared>) -> Result<()> {
     let resolved = shared.memory().resolvable();
-    let all = shared.compare_all.swap(false, Ordering::Relaxed) || shared.memory().may_have_claims();
-    let compared = compare_all(shared, all).await;
+    let all = shared.compare_all.swap(false, Ordering::Relaxed) || shared.memory().has_unsure_claims();
+    let compared = compare_listed_and_young(shared, all).await;
     match &compared {
         Ok(()) if all => shared.memory().resolve(&resolved),
         Ok(()) => {}
@@ -78,7 +78,7 @@ pub(crate) async fn compare_known(shared: &Arc<Shared>) -> Result<()> {
     compared
 }
 
-async fn compare_all(shared: &Arc<Shared>, young: bool) -> Result<()> {
+async fn compare_listed_and_young(shared: &Arc<Shared>, young: bool) -> Result<()> {
     match compare_listed(shared).await? {
         Some(open_from) if young => compare_young(shared, open_from).await,
         // The lease row is missing: the renewal creates it again.
@@ -91,8 +91,8 @@ async fn compare_listed(shared: &Arc<Shared>) -> Result<Option<RunId>> {
     let mut after = None;
     loop {
         let lease = shared.lease();
-        let asked = shared.parts.store.listed_claims(&lease, after, LISTED_PER_PAGE_MAX);
-        let page = shared.read("compare old claims", asked).await?;
+        let call = shared.parts.store.listed_claims(&lease, after, LISTED_PER_PAGE_MAX);
+        let page = shared.read("compare old claims", call).await?;
         settle_unknown(shared, page.claims).await?;
         after = page.next;
         if after.is_none() {
@@ -101,8 +101,8 @@ async fn compare_listed(shared: &Arc<Shared>) -> Result<Option<RunId>> {
     }
 }
 
-/// Makes the database list this node's claims on runs that are old by now, so that the next renewal may raise its bound past
-/// them.
+/// Makes the database list this node's claims on runs that are old by now. The next renewal may then raise the bound of open
+/// claims past them.
 async fn list_old(shared: &Arc<Shared>) -> Result<()> {
     let to = RunId::floor(shared.clock.now().minus(OLD_CLAIM_AFTER));
     shared.memory().listing_to(to);
@@ -127,8 +127,8 @@ async fn compare_young(shared: &Arc<Shared>, mut from: RunId) -> Result<()> {
         // The last page has no upper bound: our estimate is a little behind the database clock.
         let to = if from < now { OldClaim::page_end(from, now) } else { end };
         let lease = shared.lease();
-        let asked = shared.parts.store.claims_between(&lease, from, to);
-        let claims = shared.read("compare claims", asked).await?;
+        let call = shared.parts.store.claims_between(&lease, from, to);
+        let claims = shared.read("compare claims", call).await?;
         settle_unknown(shared, claims).await?;
         from = to;
     }
@@ -143,7 +143,7 @@ async fn settle_unknown(shared: &Arc<Shared>, claims: Vec<ClaimedRun>) -> Result
     }
     // With this lock every claim statement has its answer. So a claim just made is known now, and a claim just settled is
     // filtered out.
-    let _quiet = pulse::excused(shared.statements.write()).await;
+    let _quiet = pulse::untimed(shared.statements.write()).await;
     let unknown = shared.memory().unknown(unknown);
     let ids: Vec<_> = unknown.iter().map(|run| run.id).collect();
     let ours = shared.read("compare claims", shared.parts.store.still_claimed(&shared.lease(), &ids)).await?;
@@ -155,7 +155,7 @@ async fn settle_unknown(shared: &Arc<Shared>, claims: Vec<ClaimedRun>) -> Result
     for run in unknown {
         // If a job cannot be loaded, its claim is compared again after the next renewal.
         let Some(loaded) = jobs.iter().find(|loaded| loaded.job.id == run.job) else { continue };
-        let unsent = shared.memory().returning(&run);
+        let unsent = shared.memory().settle_unknown(&run);
         if !unsent {
             counter!("everytick_runs_lost_total").increment(1);
             tracing::warn!(job = loaded.job.spec.name, run = %run.id, "the database has lost a settlement; the run is lost");

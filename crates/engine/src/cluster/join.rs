@@ -7,13 +7,13 @@ use super::assign;
 use crate::{
     Parts,
     clock::{DbClock, MonoTime},
-    settings::{FAILURE_PAUSE, JOIN_PATIENCE, NAME_IN_USE_POLL},
+    settings::{FAILURE_PAUSE, JOIN_RETRY_MAX, NAME_IN_USE_POLL},
 };
 
 /// Joins for the first time. Retries for 30 s while the database is busy or unreachable.
 ///
-/// A live process with the same node name is not replaced. If that process ran on this host, it is known at once whether it
-/// lives. Otherwise its lease decides: a live process renews it, a dead one lets it expire.
+/// A live process with the same node name is not replaced. If that process ran on this host, the node checks whether it is
+/// alive. Otherwise its lease decides: a live process renews it, a dead one lets it expire.
 pub(crate) async fn join(parts: &Parts, incarnation: Incarnation, clock: &DbClock) -> Result<(Lease, MonoTime)> {
     let mut node = info(parts, true);
     let mut watched: Option<Box<NameOwner>> = None;
@@ -48,7 +48,7 @@ pub(crate) async fn join(parts: &Parts, incarnation: Incarnation, clock: &DbCloc
                 tokio::time::sleep(NAME_IN_USE_POLL).await;
             }
             Err(error @ (StoreError::Failed { .. } | StoreError::Unsure { .. })) => {
-                if MonoTime::now().since(begun) >= JOIN_PATIENCE {
+                if MonoTime::now().since(begun) >= JOIN_RETRY_MAX {
                     return Err(error);
                 }
                 tracing::warn!(%error, "could not join the cluster yet; trying again");

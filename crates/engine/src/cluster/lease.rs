@@ -31,15 +31,15 @@ async fn pass(shared: &Arc<Shared>) -> Result<()> {
     let _pass = pulse::pass();
     {
         // With this lock no claim statement is in progress: every claim is known, or noted as unsure.
-        let _quiet = pulse::excused(shared.statements.write()).await;
+        let _quiet = pulse::untimed(shared.statements.write()).await;
         if shared.unsure.load(Ordering::Relaxed) {
             unsure::raise_fence(shared).await?;
         }
         let sent = MonoTime::now();
         let beat = beat(shared);
         let lease = shared.lease();
-        let asked = shared.parts.store.renew(&lease, shared.parts.settings.lease, &beat);
-        match shared.ask("renew the lease", asked).await {
+        let call = shared.parts.store.renew(&lease, shared.parts.settings.lease, &beat);
+        match shared.call("renew the lease", call).await {
             Ok(now) => {
                 shared.clock.observe(sent, now);
                 shared.renewed(sent);

@@ -52,7 +52,7 @@ struct Seen {
     free: BTreeMap<u16, MonoTime>,
     /// When this node last acquired partitions that are assigned to another node. For one lease after that it releases none for
     /// balance: the other node may be paused, and would leave them without an owner again.
-    hurried: Option<MonoTime>,
+    fallback_at: Option<MonoTime>,
     /// The last reading of the cluster that asked for no change. Most readings are the same.
     unchanged: Option<Reading>,
     /// How the live nodes differ in what they can deliver, as last logged.
@@ -90,10 +90,11 @@ async fn pass(shared: &Arc<Shared>, seen: &mut Seen) -> Result<()> {
     if seen.unchanged.as_ref() == Some(&reading) {
         return Ok(());
     }
-    let left = seen.free.iter().filter(|(_, since)| now.since(**since) >= UNOWNED_MAX).map(|(partition, _)| *partition);
+    let abandoned = seen.free.iter().filter(|(_, since)| now.since(**since) >= UNOWNED_MAX);
+    let abandoned = abandoned.map(|(partition, _)| *partition).collect();
     let lease = Duration::from(shared.parts.settings.lease);
-    let balance = seen.hurried.is_none_or(|hurried| now.since(hurried) >= lease);
-    let steps = assign::decide(&cluster, shared.incarnation, &running, &left.collect(), balance);
+    let balance = seen.fallback_at.is_none_or(|at| now.since(at) >= lease);
+    let steps = assign::decide(&cluster, shared.incarnation, &running, &abandoned, balance);
     seen.free.retain(|partition, _| steps.free.contains(*partition));
     for partition in steps.free.iter() {
         seen.free.entry(partition).or_insert(now);
@@ -109,8 +110,8 @@ async fn pass(shared: &Arc<Shared>, seen: &mut Seen) -> Result<()> {
     }
     if !steps.acquire.is_empty() {
         acquire(shared, &steps.acquire).await?;
-        if !steps.hurried.is_empty() {
-            seen.hurried = Some(now);
+        if !steps.fallback.is_empty() {
+            seen.fallback_at = Some(now);
         }
     }
     gauge!("everytick_partitions_held").set(shared.partitions().len() as f64);
@@ -126,9 +127,9 @@ fn note_nodes(shared: &Shared, cluster: &Cluster, seen: &mut Seen) {
     let others = working.filter(|node| node.incarnation != shared.incarnation).filter_map(can).collect();
     let alive: Vec<_> =
         cluster.nodes.iter().filter(|node| node.until > cluster.now).map(|node| node.incarnation).collect();
-    // A node that restarts is back within two leases, or counts as gone.
-    let patience = Duration::from(shared.parts.settings.lease) * 2;
-    shared.memory().set_others(others, &alive, patience);
+    // A node that is not back within two leases does not count as restarting.
+    let restart_max = Duration::from(shared.parts.settings.lease) * 2;
+    shared.memory().set_others(others, &alive, restart_max);
     let listening = assign::listening(cluster);
     if seen.listening != listening {
         shared.parts.target.forbid(listening.clone());
@@ -152,12 +153,13 @@ async fn acquire(shared: &Arc<Shared>, wanted: &PartitionSet) -> Result<()> {
     if shared.stopping() {
         return Ok(());
     }
-    let got = sure(shared, shared.ask("acquire partitions", shared.parts.store.acquire(&lease, wanted)).await).await?;
+    let answer = shared.call("acquire partitions", shared.parts.store.acquire(&lease, wanted)).await;
+    let acquired = resolve_if_unsure(shared, answer).await?;
     // If the lease was lost meanwhile, this node no longer owns these partitions.
     if shared.lease() == lease && !shared.stopping() {
-        counter!("everytick_partitions_acquired_total").increment(got.len() as u64);
-        tracing::info!(partitions = got.len(), "acquired partitions");
-        shared.memory().add_partitions(&got);
+        counter!("everytick_partitions_acquired_total").increment(acquired.len() as u64);
+        tracing::info!(partitions = acquired.len(), "acquired partitions");
+        shared.memory().add_partitions(&acquired);
     }
     Ok(())
 }
@@ -165,7 +167,8 @@ async fn acquire(shared: &Arc<Shared>, wanted: &PartitionSet) -> Result<()> {
 async fn release(shared: &Arc<Shared>, partitions: &PartitionSet) -> Result<()> {
     let raises = drop_partitions(shared, partitions).await?;
     let lease = shared.lease();
-    sure(shared, shared.ask("release partitions", shared.parts.store.release(&lease, partitions)).await).await?;
+    let answer = shared.call("release partitions", shared.parts.store.release(&lease, partitions)).await;
+    resolve_if_unsure(shared, answer).await?;
     counter!("everytick_partitions_released_total").increment(partitions.len() as u64);
     tracing::info!(partitions = partitions.len(), "released partitions");
     raise::send(shared, &raises).await;
@@ -174,7 +177,7 @@ async fn release(shared: &Arc<Shared>, partitions: &PartitionSet) -> Result<()> 
 
 /// A release or acquisition with an unknown outcome may still take effect after this node has acquired the partition again, or
 /// released it. So the fence is raised before the next pass.
-async fn sure<T>(shared: &Arc<Shared>, answer: Result<T>) -> Result<T> {
+async fn resolve_if_unsure<T>(shared: &Arc<Shared>, answer: Result<T>) -> Result<T> {
     if let Err(error) = &answer
         && unsure::is(error)
         && !Mutant::ReleaseForgotten.is_on()
@@ -204,26 +207,26 @@ pub(crate) async fn retire(shared: &Arc<Shared>) {
 
 async fn release_all(shared: &Arc<Shared>, lagging: &mut Vec<everytick_store::Raise>) -> Result<()> {
     {
-        let _quiet = pulse::excused(shared.statements.write()).await;
+        let _quiet = pulse::untimed(shared.statements.write()).await;
         lagging.extend(shared.memory().remove_partitions(&PartitionSet::all(u16::MAX)));
         // The other loops may have sent statements that take effect later, such as an acquisition.
-        if !Mutant::RetiredInDoubt.is_on() {
+        if !Mutant::RetiredWhileUnsure.is_on() {
             unsure::raise_fence(shared).await?;
         }
     }
-    compare::compare_known(shared).await?;
-    shared.ask("release all partitions", shared.parts.store.retire(&shared.lease())).await
+    compare::settle_unknown_claims(shared).await?;
+    shared.call("release all partitions", shared.parts.store.retire(&shared.lease())).await
 }
 
 /// Removes the jobs of these partitions from memory, once no statement about them is in progress or may still take effect.
 /// Returns the cursors that lag.
 async fn drop_partitions(shared: &Arc<Shared>, partitions: &PartitionSet) -> Result<Vec<everytick_store::Raise>> {
-    if Mutant::ReleasedUnderWay.is_on() {
+    if Mutant::ReleasedDuringStatement.is_on() {
         return Ok(shared.memory().remove_partitions(partitions));
     }
-    let _quiet = pulse::excused(shared.statements.write()).await;
+    let _quiet = pulse::untimed(shared.statements.write()).await;
     // Another loop may have a statement with an unknown outcome and wait for this lock to resolve it. Resolve it here instead.
-    if shared.unsure.load(Ordering::Relaxed) && !Mutant::ReleasedInDoubt.is_on() {
+    if shared.unsure.load(Ordering::Relaxed) && !Mutant::ReleasedWhileUnsure.is_on() {
         unsure::raise_fence(shared).await?;
     }
     Ok(shared.memory().remove_partitions(partitions))

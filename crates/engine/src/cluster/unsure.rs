@@ -1,6 +1,8 @@
-//! Resolves statements with an unknown outcome. First it raises the fence of the node's own lease row. This waits for
-//! statements in progress and makes the database refuse those that have not begun. Only then does the node reload. Sending
-//! again is not enough.
+//! Resolves statements with an unknown outcome.
+//!
+//! The node first raises the fence of its own lease row. That waits for statements in progress, and makes the database refuse
+//! statements that arrive later. Only then does the node reload. To send the statement again is not enough: the first one may
+//! still take effect after the second.
 
 use std::sync::{Arc, atomic::Ordering};
 
@@ -70,19 +72,19 @@ pub(crate) async fn resolve(shared: &Arc<Shared>) {
 
 async fn raise_and_compare(shared: &Arc<Shared>) -> Result<()> {
     {
-        let _quiet = pulse::excused(shared.statements.write()).await;
+        let _quiet = pulse::untimed(shared.statements.write()).await;
         raise_fence(shared).await?;
     }
-    compare::compare_known(shared).await
+    compare::settle_unknown_claims(shared).await
 }
 
 /// Raises the fence, so that no earlier statement of this node takes effect later. Claims are compared afterwards. The caller
 /// has locked `statements` for writing.
 pub(crate) async fn raise_fence(shared: &Arc<Shared>) -> Result<()> {
-    match shared.ask("raise the fence", shared.parts.store.raise_fence(&shared.lease())).await {
+    match shared.call("raise the fence", shared.parts.store.raise_fence(&shared.lease())).await {
         Ok(lease) => {
             shared.set_lease(lease);
-            shared.memory().sure();
+            shared.memory().fence_raised();
             shared.unsure.store(false, Ordering::Relaxed);
         }
         Err(StoreError::LeaseLost) => rejoin(shared).await?,
@@ -98,13 +100,13 @@ pub(crate) async fn rejoin(shared: &Arc<Shared>) -> Result<()> {
     let sent = MonoTime::now();
     let settings = &shared.parts.settings;
     let info = shared.info();
-    let asked = shared.parts.store.join(&info, shared.incarnation, settings.lease);
-    let (lease, now) = shared.ask("join", asked).await?;
+    let call = shared.parts.store.join(&info, shared.incarnation, settings.lease);
+    let (lease, now) = shared.call("join", call).await?;
     shared.clock.observe(sent, now);
     shared.set_lease(lease);
     shared.renewed(sent);
     shared.unsure.store(false, Ordering::Relaxed);
-    shared.memory().sure_of_claims();
+    shared.memory().mark_claims_fenced();
     // Other nodes may have taken partitions of this node. It acquires again those it still owns.
     shared.memory().remove_partitions(&PartitionSet::all(u16::MAX));
     shared.wake_partitions.notify_one();

@@ -27,29 +27,29 @@ pub struct Backfill {
 
 impl Commands {
     /// Shows what the backfill would do, without creating it.
-    pub async fn preview_backfill(&self, tenant: TenantId, ask: Backfill) -> Result<BackfillPreview> {
-        let new = self.new_backfill(ask).await?;
+    pub async fn preview_backfill(&self, tenant: TenantId, request: Backfill) -> Result<BackfillPreview> {
+        let new = self.new_backfill(request).await?;
         self.store.preview_backfill(tenant, &new).await
     }
 
-    pub async fn backfill(&self, tenant: TenantId, actor: &Actor, ask: Backfill) -> Result<BackfillRecord> {
-        let new = self.new_backfill(ask).await?;
+    pub async fn backfill(&self, tenant: TenantId, actor: &Actor, request: Backfill) -> Result<BackfillRecord> {
+        let new = self.new_backfill(request).await?;
         self.store.create_backfill(tenant, actor, new).await
     }
 
-    async fn new_backfill(&self, ask: Backfill) -> Result<NewBackfill> {
-        if let Some(invalid) = ask.payload.as_deref().and_then(payload_problem) {
+    async fn new_backfill(&self, request: Backfill) -> Result<NewBackfill> {
+        if let Some(invalid) = request.payload.as_deref().and_then(payload_problem) {
             return Err(StoreError::Invalid(vec![invalid]));
         }
         let now = self.store.now().await?;
         let mut random = [0; 10];
         self.entropy.fill(&mut random);
-        let Backfill { job, stretch, rate, payload, kept, idempotency } = ask;
+        let Backfill { job, stretch, rate, payload, kept, idempotency } = request;
         Ok(NewBackfill { id: BackfillId::new(now, random), job, stretch, rate, payload, kept, idempotency })
     }
 
-    /// Stops creating runs of a backfill. Its open runs continue, or with `cancel_runs` are cancelled one by one. If that is
-    /// interrupted, repeating the request continues it.
+    /// Stops creating runs of a backfill. Its open runs continue; with `cancel_runs` they are cancelled one by one. If the
+    /// process ends in between, the caller repeats the request, and the rest is cancelled.
     pub async fn cancel_backfill(
         &self,
         tenant: TenantId,

@@ -11,13 +11,13 @@ use metrics::counter;
 
 use super::Commands;
 
-/// The answer to a worker that asked for work.
+/// The answer to a worker's request for work.
 #[derive(Clone, Debug)]
 pub enum Work {
     /// Claims; empty if no run came within the wait.
     Claims(QueueClaims),
     /// Too many workers wait already: retry later.
-    Crowded,
+    TooManyWaiting,
 }
 
 impl Commands {
@@ -34,8 +34,8 @@ impl Commands {
         self.claim_work_until(tenant, queue, worker, limit, wait, std::future::pending()).await
     }
 
-    /// Like `claim_work`, but `ended` ends the wait too. A claim in progress is not interrupted: its runs would be lost for a
-    /// lease.
+    /// Like `claim_work`, but `ended` ends the wait too. A claim in progress is not interrupted: otherwise its runs would stay
+    /// claimed without a worker until their lease expires.
     pub async fn claim_work_until(
         &self,
         tenant: TenantId,
@@ -47,13 +47,13 @@ impl Commands {
     ) -> Result<Work> {
         tokio::pin!(ended);
         let key = (tenant, queue.clone());
-        let ask = ClaimQueue { tenant, queue, worker, limit, lease: CLAIM_LEASE };
+        let request = ClaimQueue { tenant, queue, worker, limit, lease: CLAIM_LEASE };
         let deadline = tokio::time::sleep(wait);
         tokio::pin!(deadline);
         loop {
             // Join the list before the claim, so that a run that arrives during an empty claim still wakes this worker.
-            let Some(mut waiter) = self.waiters.join(&key) else { return Ok(Work::Crowded) };
-            let found = self.store.claim_queue(&ask).await?;
+            let Some(mut waiter) = self.waiters.join(&key) else { return Ok(Work::TooManyWaiting) };
+            let found = self.store.claim_queue(&request).await?;
             if !found.claims.is_empty() {
                 drop(waiter);
                 counter!("everytick_worker_claims_total").increment(found.claims.len() as u64);
@@ -83,7 +83,7 @@ impl Commands {
         Ok(())
     }
 
-    /// Answers every waiting worker and lets none wait from now on, because the node stops.
+    /// Ends the wait of every worker, now and later, because the node stops.
     pub fn stop_waiting(&self) {
         self.waiters.close();
     }

@@ -1,5 +1,5 @@
-//! Reports of receivers and workers about work they took. Each ends in the same settlement as any other outcome, under the
-//! fence of the claim. A repeated report gets the same answer as the first, so a caller that lost the answer can retry.
+//! Reports of receivers and workers on the result of their work. A report is settled like any other outcome, under the fence
+//! of the claim. A repeated report gets the same answer as the first, so a caller that lost the answer can retry.
 //!
 //! Reports of success on claims of workers cost one call of the store, all other reports on such claims two. A single report
 //! also reads its run, for the answer.
@@ -59,12 +59,12 @@ impl Commands {
         if ids.len() == reports.len() && reports.iter().all(|(_, report)| report.succeeded) {
             settled = self.succeed(tenant, reports).await?;
         }
-        let left: Vec<_> = reports.iter().filter(|(run, _)| !settled.contains_key(run)).collect();
-        if left.is_empty() {
+        let rest: Vec<_> = reports.iter().filter(|(run, _)| !settled.contains_key(run)).collect();
+        if rest.is_empty() {
             return Ok(settled);
         }
-        settled.extend(self.settle_worker_claims(tenant, &left).await?);
-        for (run, report) in left {
+        settled.extend(self.settle_worker_claims(tenant, &rest).await?);
+        for (run, report) in rest {
             if settled.contains_key(run) {
                 continue;
             }
@@ -141,7 +141,7 @@ impl Commands {
         Ok(settled)
     }
 
-    /// Settles a run that a node has claimed and whose receiver took the work.
+    /// Settles a run that a node has claimed and whose receiver accepted the work.
     async fn settle_node_claim(&self, tenant: TenantId, run: RunId, report: &Report) -> Result<Option<State>> {
         let record = self.store.get_run(tenant, run).await?;
         let current = record.fence == report.fence || Mutant::UnfencedSettle.is_on();
@@ -165,6 +165,7 @@ impl Commands {
         Ok(Some(verdict.state()))
     }
 
+    /// The answer to a report: the run, if this report settled it now or earlier; otherwise `None`.
     async fn answer(&self, tenant: TenantId, run: RunId, report: &Report, settled: bool) -> Result<Option<RunRecord>> {
         let record = self.store.get_run(tenant, run).await?;
         if settled {

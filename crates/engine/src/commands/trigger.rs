@@ -16,14 +16,16 @@ pub struct Trigger {
     pub job: JobRef,
     /// JSON text that this run delivers instead of the job's payload.
     pub payload: Option<String>,
+    /// Start the run beside open runs, even if the overlap policy would skip it or make it wait.
     pub force: bool,
     pub idempotency: Option<IdempotencyKey>,
 }
 
 impl Commands {
-    pub async fn trigger(&self, tenant: TenantId, actor: &Actor, ask: Trigger) -> Result<RunRecord> {
-        let key = self.key_of(ask.idempotency.as_ref());
-        let new = NewRun { job: ask.job, key, payload: ask.payload, force: ask.force, idempotency: ask.idempotency };
+    pub async fn trigger(&self, tenant: TenantId, actor: &Actor, request: Trigger) -> Result<RunRecord> {
+        let key = self.key_of(request.idempotency.as_ref());
+        let Trigger { job, payload, force, idempotency } = request;
+        let new = NewRun { job, key, payload, force, idempotency };
         let run = self.store.trigger(tenant, actor, new).await?;
         self.hints.run_waits();
         Ok(run)
@@ -40,8 +42,8 @@ impl Commands {
         let old = self.store.get_run(tenant, run).await?;
         answer(old.state, Request::Rerun)
             .map_err(|rejected| StoreError::Rejected { state: rejected.state, request: rejected.request })?;
-        let ask = Trigger { job: JobRef::Id(old.job), payload: old.payload, force: false, idempotency };
-        self.trigger(tenant, actor, ask).await
+        let request = Trigger { job: JobRef::Id(old.job), payload: old.payload, force: false, idempotency };
+        self.trigger(tenant, actor, request).await
     }
 
     /// Cancels all open runs of a job.

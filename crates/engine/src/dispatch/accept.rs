@@ -1,6 +1,6 @@
 //! Transfers claims to receivers that accepted the work and report later (202, `everytick-async: true`), in groups like
-//! settlements. After the commit the claims no longer depend on this node. If the node is killed before it, they are lost and
-//! delivered again.
+//! settlements. After the commit the claims no longer depend on this node. If the node is killed before the commit, the runs
+//! are lost and delivered again.
 
 use std::sync::Arc;
 
@@ -39,15 +39,15 @@ impl Accepted {
 }
 
 pub(crate) async fn run(shared: Arc<Shared>, accepted: mpsc::UnboundedReceiver<Accepted>) {
-    let (left, again) = mpsc::unbounded_channel();
-    tokio::join!(send_new(&shared, accepted, left), send_again(&shared, again));
+    let (retry, to_retry) = mpsc::unbounded_channel();
+    tokio::join!(send_new(&shared, accepted, retry), send_again(&shared, to_retry));
 }
 
-/// Sends each group once. What fails is retried concurrently with the groups that follow.
+/// Sends each group once. What fails goes to `retry` and is retried concurrently with the groups that follow.
 async fn send_new(
     shared: &Arc<Shared>,
     mut accepted: mpsc::UnboundedReceiver<Accepted>,
-    left: mpsc::UnboundedSender<Left>,
+    retry: mpsc::UnboundedSender<Remainder>,
 ) {
     loop {
         let first = tokio::select! {
@@ -67,20 +67,21 @@ async fn send_new(
         let now = MonoTime::now();
         let rest = pass(shared, group.into_iter().map(|one| Unsettled::new(one, now)).collect()).await;
         if !rest.unsent.is_empty() {
-            let _ = left.send(rest);
+            let _ = retry.send(rest);
         }
     }
 }
 
-/// Retries the rest: a locked run after a growing delay, a failed group in halves until the failing run is found.
-async fn send_again(shared: &Arc<Shared>, mut left: mpsc::UnboundedReceiver<Left>) {
+/// Retries what was not transferred: a locked run after a growing delay, a failed group in halves until the failing run is
+/// found.
+async fn send_again(shared: &Arc<Shared>, mut to_retry: mpsc::UnboundedReceiver<Remainder>) {
     let mut queue = Queue::default();
     loop {
         let wait = queue.wait(MonoTime::now());
         tokio::select! {
             biased;
             () = shared.stopped.cancelled() => return,
-            rest = left.recv() => match rest {
+            rest = to_retry.recv() => match rest {
                 Some(rest) => requeue(&mut queue, rest),
                 None => return,
             },
@@ -99,13 +100,13 @@ async fn send_again(shared: &Arc<Shared>, mut left: mpsc::UnboundedReceiver<Left
 }
 
 /// The part of a group that was not transferred.
-struct Left {
+struct Remainder {
     unsent: Vec<Unsettled<Accepted>>,
     /// The store failed on a group of this size.
     failed: Option<usize>,
 }
 
-fn requeue(queue: &mut Queue<Accepted>, rest: Left) {
+fn requeue(queue: &mut Queue<Accepted>, rest: Remainder) {
     match rest.failed {
         Some(size) => queue.failed(size),
         None => queue.succeeded(),
@@ -114,13 +115,13 @@ fn requeue(queue: &mut Queue<Accepted>, rest: Left) {
 }
 
 /// Sends one group. Returns what has to be sent again: after an error the whole group, otherwise the runs that another session
-/// has locked. A transfer that was committed without an answer is stale the second time; either way it is no longer a claim of
-/// this node.
-async fn pass(shared: &Arc<Shared>, mut group: Vec<Unsettled<Accepted>>) -> Left {
+/// has locked. If a transfer was committed but its answer was lost, the second transfer is answered as stale. In both cases
+/// the claim no longer belongs to this node.
+async fn pass(shared: &Arc<Shared>, mut group: Vec<Unsettled<Accepted>>) -> Remainder {
     let runs: Vec<_> = group.iter().map(|one| one.item.run()).collect();
     let lease = shared.lease();
-    let asked = shared.parts.store.accept(&lease, &runs);
-    let answers = match shared.ask("transfer claims to receivers", asked).await {
+    let call = shared.parts.store.accept(&lease, &runs);
+    let answers = match shared.call("transfer claims to receivers", call).await {
         Ok(answers) => answers,
         Err(error) => {
             unsure::report(shared, &error);
@@ -128,7 +129,7 @@ async fn pass(shared: &Arc<Shared>, mut group: Vec<Unsettled<Accepted>>) -> Left
             if let [alone] = &mut group[..] {
                 alone.failed_alone(MonoTime::now());
             }
-            return Left { unsent: group, failed };
+            return Remainder { unsent: group, failed };
         }
     };
     let mut unsent = Vec::new();
@@ -145,5 +146,5 @@ async fn pass(shared: &Arc<Shared>, mut group: Vec<Unsettled<Accepted>>) -> Left
     drop(memory);
     shared.wake_load.notify_one();
     shared.wake_claim.notify_one();
-    Left { unsent, failed: None }
+    Remainder { unsent, failed: None }
 }

@@ -41,7 +41,7 @@ pub(crate) async fn run_poll(shared: Arc<Shared>) {
         // It only reads, so no outcome is unknown. The comparison after each renewal does the same and reports errors.
         let own = lasting(&shared, after);
         after = own.keys().next_back().copied().filter(|_| own.len() == CANCEL_POLL_MAX);
-        if let Err(error) = compare::compare_own(&shared, own).await {
+        if let Err(error) = compare::check_own_claims(&shared, own).await {
             tracing::debug!(%error, "could not check whether runs were cancelled");
         }
     }

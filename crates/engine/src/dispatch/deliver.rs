@@ -20,11 +20,12 @@ use super::accept::Accepted;
 use crate::{
     live::LiveLog,
     memory::{Claimed, OwnClaim},
+    mutants,
     settings::UNSENT_PAUSE,
     shared::Shared,
 };
 
-/// A claim whose work has ended or never began.
+/// A claim with the outcome of its work. The work has ended or never began.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub own: OwnClaim,
@@ -36,8 +37,7 @@ pub(crate) struct Ended {
 /// Starts the work on a claim. Releases the claim unspent if the node is stopping or may have lost its lease.
 pub(crate) fn start(shared: &Arc<Shared>, claimed: Claimed) {
     let now = shared.clock.now();
-    // The process may have been paused since the commit and have lost its lease. Then another node may be about to deliver this
-    // run.
+    // If the process was paused since the commit, it may have lost its lease, and another node may be about to deliver this run.
     if shared.stopping() || !shared.trusts_lease() {
         let ended = Ended { own: claimed.own, outcome: Outcome::Unsent, started_at: None, ended_at: now };
         let _ = shared.outcomes.send(ended);
@@ -57,41 +57,36 @@ async fn deliver(shared: Arc<Shared>, claimed: Claimed, started_at: DbTime) {
     let outcome = {
         let live = Live(shared.parts.live.open(run.id));
         match attempt(&shared, &dispatch, &live, &own).await {
-            Outcome::Accepted if !Mutant::AcceptedStaysWithNode.is_on() => {
-                shared.meters.in_progress.decrement(1);
-                let has_slots = {
-                    let mut memory = shared.memory();
-                    memory.accepted(run.id, own.claim.fence);
-                    memory.has_slots_again(shared.parts.settings.slots)
-                };
-                if has_slots {
-                    shared.wake_tick.notify_one();
-                }
-                shared.wake_claim.notify_one();
-                let _ = shared.acceptances.send(Accepted { own, at: shared.clock.now() });
-                return;
-            }
-            Outcome::Accepted => {
-                shared.memory().accepted(run.id, own.claim.fence);
-                shared.wake_claim.notify_one();
-                reported_later(&own).await
+            Outcome::Accepted if Mutant::AcceptedStaysWithNode.is_on() => {
+                mutants::wait_for_report(&shared, &own, started_at).await
             }
             outcome => Some(outcome),
         }
     };
     shared.meters.in_progress.decrement(1);
-    let Some(outcome) = outcome else {
-        if shared.stopping() {
-            let ended =
-                Ended { own, outcome: Outcome::Lost, started_at: Some(started_at), ended_at: shared.clock.now() };
-            let _ = shared.outcomes.send(ended);
-        } else {
-            shared.memory().reported(own.job.id, run.id, own.claim.fence);
-            shared.wake_load.notify_one();
-            shared.wake_claim.notify_one();
-        }
-        return;
+    match outcome {
+        Some(Outcome::Accepted) => accepted(&shared, own),
+        Some(outcome) => ended(&shared, own, delegated, started_at, outcome).await,
+        None => {}
+    }
+}
+
+/// Passes a claim to the accept loop: the receiver has accepted the work and will report later.
+fn accepted(shared: &Shared, own: OwnClaim) {
+    let has_slots = {
+        let mut memory = shared.memory();
+        memory.accepted(own.claim.run, own.claim.fence);
+        memory.has_slots_again(shared.parts.settings.slots)
     };
+    if has_slots {
+        shared.wake_tick.notify_one();
+    }
+    shared.wake_claim.notify_one();
+    let _ = shared.acceptances.send(Accepted { own, at: shared.clock.now() });
+}
+
+/// Passes the outcome of an attempt to the settle loop.
+async fn ended(shared: &Shared, own: OwnClaim, delegated: bool, started_at: DbTime, outcome: Outcome) {
     // The node lacks file descriptors to send the run. The run keeps its slot for a moment; otherwise it would be claimed again
     // at once and fail again.
     if outcome == Outcome::Unsent {
@@ -103,7 +98,7 @@ async fn deliver(shared: Arc<Shared>, claimed: Claimed, started_at: DbTime) {
     let outcome = match outcome {
         // A stopping node does not cancel its runs: another node makes the next attempt.
         Outcome::Cancelled { .. } if shared.stopping() => Outcome::Lost,
-        Outcome::NotHere { address, .. } if goes_elsewhere(&shared, &own, delegated, address) => Outcome::Unsent,
+        Outcome::NotHere { address, .. } if should_release(shared, &own, delegated, address) => Outcome::Unsent,
         outcome => outcome,
     };
     let started_at = (outcome != Outcome::Unsent).then_some(started_at);
@@ -112,7 +107,7 @@ async fn deliver(shared: Arc<Shared>, claimed: Claimed, started_at: DbTime) {
     shared.meters.attempt(&own.job.spec.target, &outcome, ended_at.since(begun).into());
     let has_slots = {
         let mut memory = shared.memory();
-        memory.outcome_arrived(own.job.id, run.id, own.claim.fence);
+        memory.outcome_arrived(own.job.id, own.claim.run, own.claim.fence);
         memory.has_slots_again(shared.parts.settings.slots)
     };
     if has_slots {
@@ -137,25 +132,14 @@ async fn attempt(shared: &Shared, dispatch: &Dispatch, live: &Live, own: &OwnCla
 /// - A node that is stopping, or has lost the partition since it claimed the run, does not know which nodes can. It releases
 ///   the run, and the new owner decides.
 /// - A run that was delegated to this node is not released: its owner would delegate it again.
-fn goes_elsewhere(shared: &Shared, own: &OwnClaim, delegated: bool, address: Option<IpAddr>) -> bool {
+fn should_release(shared: &Shared, own: &OwnClaim, delegated: bool, address: Option<IpAddr>) -> bool {
     if shared.stopping() {
         return true;
     }
     let needs = address.map(Needs::Address).or_else(|| needs(&own.job.spec.target));
     let owns = shared.partitions().contains(own.job.partition);
-    let another_can = || needs.is_some_and(|needs| shared.memory().learned(own.job.id, needs));
+    let another_can = || needs.is_some_and(|needs| shared.memory().learn_needs(own.job.id, needs));
     !delegated && (!owns || another_can())
-}
-
-/// Only with the mutant `AcceptedStaysWithNode`: the claim stays with this node. When the receiver reports through the settle
-/// call, this returns `None`. After the timeout the attempt has failed.
-async fn reported_later(own: &OwnClaim) -> Option<Outcome> {
-    let timeout = own.job.spec.timeout;
-    tokio::select! {
-        biased;
-        () = own.cancel.cancelled() => None,
-        () = tokio::time::sleep(timeout.into()) => Some(Outcome::TimedOut { after: timeout, output: None }),
-    }
 }
 
 fn dispatch(shared: &Shared, run: &ClaimedRun, own: &OwnClaim, now: DbTime) -> Dispatch {

@@ -14,12 +14,12 @@ use everytick_domain::{
 };
 use everytick_store::{ClaimedRun, Waiting, WaitingRun};
 
-use super::{Claimed, Memory, entry::Entry};
-use crate::settings::{BLOCKED_RELOADS_MAX, SLOTS_PER_ONE_KEPT};
+use super::{Claimed, Memory, SlotUser, entry::Entry};
+use crate::settings::{BLOCKED_RELOADS_MAX, SLOTS_PER_RESERVED_SLOT};
 
 impl Memory {
-    /// Jobs with a waiting run that may not start another one. A search for their runs would find nothing to do.
-    pub(crate) fn busy(&mut self) -> Vec<JobId> {
+    /// Jobs that have waiting runs but may not start another run now. The search for waiting runs skips them.
+    pub(crate) fn blocked_jobs(&mut self) -> Vec<JobId> {
         let jobs = &self.jobs;
         self.with_waiting.retain(|id| jobs.get(id).is_some_and(|entry| entry.open_runs().waiting > 0));
         self.with_waiting
@@ -33,20 +33,22 @@ impl Memory {
             .collect()
     }
 
-    /// Jobs with runs that could not be loaded: none of their runs can start.
-    pub(crate) fn missing(&self) -> impl Iterator<Item = JobId> + '_ {
+    /// Jobs that could not be loaded. None of their runs can start.
+    pub(crate) fn missing_jobs(&self) -> impl Iterator<Item = JobId> + '_ {
         self.missing.iter().copied()
     }
 
-    /// Reloads jobs whose waiting runs are blocked by a run in progress elsewhere: this node does not learn when that run ends.
-    /// Also reloads jobs blocked by a run between two attempts, because a user may have cancelled it. These come a few at a
-    /// time and in rotation: when a receiver is down there are many, and nearly all are still blocked.
+    /// Marks blocked jobs as stale, because this node may not have learned that the run which blocks them has ended:
+    ///
+    /// - all jobs blocked by a run in progress on another node,
+    /// - some jobs blocked by a run between two attempts, which a user may have cancelled. They are marked a few at a time and in
+    ///   rotation: when a receiver is down there are many, and nearly all are still blocked.
     pub(crate) fn mark_blocked_stale(&mut self) {
-        let busy = self.busy();
+        let blocked = self.blocked_jobs();
         let elsewhere =
             |entry: &Entry| entry.open.iter().any(|(run, open)| open.claimed && !self.claims.contains_key(run));
         let (now, later): (Vec<_>, Vec<_>) =
-            busy.into_iter().partition(|job| self.jobs.get(job).is_some_and(elsewhere));
+            blocked.into_iter().partition(|job| self.jobs.get(job).is_some_and(elsewhere));
         let later: BTreeSet<_> = later.into_iter().filter(|job| self.jobs.contains_key(job)).collect();
         let after = self.blocked_after.map_or(Bound::Unbounded, Bound::Excluded);
         let page: Vec<_> = later.range((after, Bound::Unbounded)).copied().take(BLOCKED_RELOADS_MAX).collect();
@@ -67,8 +69,8 @@ impl Memory {
         self.late_after
     }
 
-    /// Adds all waiting runs to memory, before any of them is judged.
-    pub(super) fn note(&mut self, waiting: &Waiting) {
+    /// Adds all waiting runs to memory. The caller then decides which of them to start or to cancel.
+    pub(super) fn note_waiting(&mut self, waiting: &Waiting) {
         for run in &waiting.due {
             let Some(entry) = self.jobs.get_mut(&run.job).filter(|entry| !entry.is_stale()) else { continue };
             self.with_waiting.insert(run.job);
@@ -76,7 +78,7 @@ impl Memory {
             if !known.claimed {
                 known.attempts = run.attempts;
             } else if !self.claims.contains_key(&run.id) {
-                // Memory has it as claimed, but not by this node: the job was loaded before that claim was lost.
+                // In memory the run is claimed by another node, so the job was loaded before that claim was lost.
                 self.mark_stale(run.job);
             }
         }
@@ -85,54 +87,26 @@ impl Memory {
     /// Chooses among the due runs. It leaves out runs of jobs that are not in memory (those jobs are loaded first), and of jobs
     /// that have their maximum in progress. It leaves out late runs when their rate is used up or only reserved slots are free.
     pub(crate) fn choose(&mut self, waiting: &Waiting, slots: usize, mut late_budget: usize) -> Vec<WaitingRun> {
-        self.note(waiting);
-        self.end_leaving_alone();
-        self.left_waiting = !waiting.due.is_empty() || self.full_jobs_wait;
+        self.note_waiting(waiting);
+        self.end_postponements();
+        self.due_runs_may_wait = !waiting.due.is_empty() || self.full_jobs_wait;
         let free = |destination: Destination| self.destination_free(destination, slots) > 0;
         if self.queued_destination.is_some_and(free) {
             self.queued_destination = None;
         }
         let mut started: BTreeMap<JobId, usize> = BTreeMap::new();
         let mut chosen = Vec::new();
-        let mut left = false;
-        let kept = slots / SLOTS_PER_ONE_KEPT;
+        let mut lacks_slots = false;
+        let reserved = slots / SLOTS_PER_RESERVED_SLOT;
         for run in &waiting.due {
-            let Some(entry) = self.jobs.get_mut(&run.job) else {
-                if !self.missing.contains(&run.job) {
-                    self.wanted.insert(run.job);
-                }
-                continue;
-            };
-            if self.locked.contains_key(&run.id) {
-                continue;
-            }
-            if entry.is_stale() || entry.open.get(&run.id).is_none_or(|known| known.claimed) {
-                continue;
-            }
-            if self.routes.awaited(entry.needs) {
-                continue;
-            }
             let starting = started.entry(run.job).or_default();
-            // A tick that is being recorded may already be in progress. Its answer wakes the claim loop.
-            if entry.job.spec.in_progress_max().is_some() && entry.is_recording() {
-                self.deferred = true;
-                continue;
-            }
-            if !run.force && !entry.may_start(run.id, *starting) {
-                continue;
-            }
-            // Runs between two attempts count as in progress, and the last load left some of them out.
-            if !run.force && run.attempts == 0 && entry.unread.tried && entry.job.spec.in_progress_max().is_some() {
-                self.mark_stale(run.job);
-                continue;
-            }
-            let user = entry.user;
+            let Some(user) = self.may_start(run, *starting) else { continue };
             let free = self.slots_free(slots);
-            if run.late && (late_budget == 0 || free <= kept) {
+            if run.late && (late_budget == 0 || free <= reserved) {
                 continue;
             }
             if free == 0 {
-                left |= !run.late;
+                lacks_slots |= !run.late;
                 continue;
             }
             if !self.may_have_slot(user, slots) {
@@ -144,23 +118,56 @@ impl Memory {
                 self.late_after = Some(run.tenant);
             }
             *starting += 1;
-            self.promise_slot(user);
+            self.reserve_slot(user);
             if let Some(entry) = self.jobs.get_mut(&run.job) {
-                entry.under_way += 1;
+                entry.in_flight += 1;
             }
             chosen.push(*run);
         }
-        self.backlog = left;
+        self.backlog = lacks_slots;
         chosen
     }
 
-    /// Whether a run was left out because an answer was pending.
+    /// Whether the run may start if it gets a slot: returns for which job and destination that slot counts. `starting`: how many
+    /// runs of its job were chosen already. Marks the job to be loaded if memory does not know enough to decide.
+    fn may_start(&mut self, run: &WaitingRun, starting: usize) -> Option<SlotUser> {
+        let Some(entry) = self.jobs.get(&run.job) else {
+            if !self.missing.contains(&run.job) {
+                self.wanted.insert(run.job);
+            }
+            return None;
+        };
+        if self.postponed.contains_key(&run.id)
+            || entry.is_stale()
+            || entry.open.get(&run.id).is_none_or(|known| known.claimed)
+            || self.routes.awaits_restart(entry.needs)
+        {
+            return None;
+        }
+        // A tick that is being recorded may already be in progress. Its answer wakes the claim loop.
+        if entry.job.spec.in_progress_max().is_some() && entry.is_recording() {
+            self.deferred = true;
+            return None;
+        }
+        if !run.force && !entry.may_start(run.id, starting) {
+            return None;
+        }
+        // Runs between two attempts count as in progress, and the last load left some of them out.
+        if !run.force && run.attempts == 0 && entry.unread.tried && entry.job.spec.in_progress_max().is_some() {
+            self.mark_stale(run.job);
+            return None;
+        }
+        Some(entry.user)
+    }
+
+    /// Whether `choose` left out a run because an answer about its job was pending. Clears the flag.
     pub(crate) fn take_deferred(&mut self) -> bool {
         std::mem::take(&mut self.deferred)
     }
 
+    /// Notes which runs wait although no slot is free.
     pub(crate) fn no_slot(&mut self, waiting: &Waiting) {
-        self.left_waiting = !waiting.due.is_empty() || self.full_jobs_wait;
+        self.due_runs_may_wait = !waiting.due.is_empty() || self.full_jobs_wait;
         self.backlog = waiting.due.iter().any(|run| !run.late);
     }
 
@@ -169,10 +176,10 @@ impl Memory {
         let mut got: BTreeMap<_, _> = got.into_iter().map(|run| (run.id, run)).collect();
         let mut send = Vec::new();
         for run in asked {
-            self.end_promise(run.job);
+            self.end_reservation(run.job);
             self.answered(run.job);
             let Some(claimed) = got.remove(&run.id) else {
-                self.leave_alone(run.id);
+                self.postpone(run.id);
                 self.mark_stale(run.job);
                 continue;
             };
@@ -187,13 +194,14 @@ impl Memory {
         send
     }
 
-    pub(crate) fn unclaimed(&mut self, asked: &[WaitingRun], unsure: bool) {
+    /// Returns chosen runs that were not claimed to the search. With `unsure`, the claims may have been committed.
+    pub(crate) fn not_claimed(&mut self, asked: &[WaitingRun], unsure: bool) {
         for run in asked {
-            self.end_promise(run.job);
+            self.end_reservation(run.job);
             self.answered(run.job);
             if unsure {
                 self.unsure_claim(run);
-                self.unsure(run.job);
+                self.mark_unsure(run.job);
             }
         }
     }
@@ -243,7 +251,7 @@ mod tests {
         let due = (0..on_time).map(|n| run(n, false)).chain((0..late).map(|n| run(n, true))).collect();
         memory.add_partitions(&everytick_domain::partition::PartitionSet::all(1));
         let partition_generation = memory.partition_generation();
-        memory.horizon(jobs.to_vec(), partition_generation);
+        memory.add_horizon(jobs.to_vec(), partition_generation);
         (memory, Waiting { now: s(200_000), due, next_due: None })
     }
 
@@ -278,7 +286,7 @@ mod tests {
             };
             loaded.open = vec![run(1), run(0)];
             let partition_generation = memory.partition_generation();
-            memory.horizon(vec![loaded], partition_generation);
+            memory.add_horizon(vec![loaded], partition_generation);
         }
         let mut read = BTreeSet::new();
         for expected in [BLOCKED_RELOADS_MAX, 1] {

@@ -50,8 +50,8 @@ struct Stale {
 pub(super) enum StaleReason {
     /// The definition or the open runs may have changed.
     Changed,
-    /// The first unrecorded tick is wrong too, and must come from the reload.
-    Forgotten,
+    /// The first unrecorded tick in memory is wrong too, and must come from the reload.
+    NextTickWrong,
     /// A statement about the job may still take effect. The job is not reloaded before the fence has been raised.
     Unsure,
 }
@@ -91,12 +91,12 @@ pub(super) struct Entry {
     /// How many more runs of this job may wait. It only decreases until the job is reloaded.
     pub remaining: usize,
     /// Statements about this job without an answer yet. A load meanwhile may be older than their effect.
-    pub under_way: u32,
+    pub in_flight: u32,
     /// Counts answers, so that a load from before one is recognized as old.
     pub seq: u64,
-    /// `None` if the cursor is where the next tick is. Otherwise the job is in `Memory::lagging`.
+    /// How far `cursor` is behind `next`. `None` if they are equal; otherwise the job is in `Memory::lagging`.
     pub lag: Option<Lag>,
-    /// What a delivery needs that not every node can do.
+    /// What a delivery needs from a node, if not every node can provide it.
     pub needs: Option<Needs>,
 }
 
@@ -113,7 +113,7 @@ impl Entry {
             epoch: loaded.epoch,
             cursor: loaded.cursor,
             state: State::Ready { timer: None, verified: None },
-            under_way: 0,
+            in_flight: 0,
             seq: 0,
             lag: None,
             needs: None,
@@ -132,8 +132,8 @@ impl Entry {
     }
 
     /// Whether the first unrecorded tick must come from the reload.
-    pub(super) fn is_forgotten(&self) -> bool {
-        self.stale().is_some_and(|stale| stale.reason >= StaleReason::Forgotten)
+    pub(super) fn has_wrong_next_tick(&self) -> bool {
+        self.stale().is_some_and(|stale| stale.reason >= StaleReason::NextTickWrong)
     }
 
     /// Whether a statement with an unknown outcome may still change the job, so that a load now may be too old.
@@ -176,7 +176,7 @@ impl Entry {
 
     /// Ticks of the job are sent to be recorded.
     pub(super) fn begin_recording(&mut self) {
-        self.under_way += 1;
+        self.in_flight += 1;
         self.state = match self.state {
             State::Ready { verified, .. } => State::Recording { stale: None, verified },
             State::Stale(stale) => State::Recording { stale: Some(stale), verified: None },
@@ -191,7 +191,7 @@ impl Entry {
         }
     }
 
-    /// The job must be reloaded, for this reason or one that includes it. The caller has taken the timer.
+    /// Marks the job to be reloaded, for this reason or one that includes it. The caller has taken the timer.
     pub(super) fn mark(&mut self, reason: StaleReason, verify: Option<DbTime>) {
         let was = self.stale();
         let reason = was.map_or(reason, |was| was.reason.max(reason));
@@ -203,13 +203,13 @@ impl Entry {
     }
 
     /// The fence has been raised: no statement with an unknown outcome can change the job any more.
-    pub(super) fn mark_sure(&mut self) {
+    pub(super) fn mark_fenced(&mut self) {
         if let State::Stale(stale) | State::Recording { stale: Some(stale), .. } = &mut self.state {
-            stale.reason = stale.reason.min(StaleReason::Forgotten);
+            stale.reason = stale.reason.min(StaleReason::NextTickWrong);
         }
     }
 
-    /// The job was reloaded.
+    /// Marks the job as reloaded, so that it may be planned.
     pub(super) fn mark_reloaded(&mut self) {
         let verified = self.stale().and_then(|stale| stale.verify);
         self.state = match self.state {
@@ -235,8 +235,8 @@ impl Entry {
         self.open_read = self.open.len();
     }
 
-    /// Whether many of the open runs may have ended meanwhile: workers report to any node, so this node does not learn it.
-    pub(super) fn may_be_over(&self) -> bool {
+    /// Whether many of the open runs may have ended meanwhile. Workers report to any node, so this node does not learn of it.
+    pub(super) fn open_runs_may_have_ended(&self) -> bool {
         self.is_pulled() && self.open.len() > self.open_read * 2 + OPEN_UNSEEN_MAX
     }
 
@@ -324,16 +324,16 @@ mod tests {
     }
 
     #[test]
-    fn a_weaker_reason_does_not_replace_a_stronger_one() {
+    fn a_reason_to_reload_does_not_replace_one_that_includes_it() {
         let mut entry = entry();
         entry.mark(StaleReason::Unsure, None);
         entry.mark(StaleReason::Changed, None);
-        assert!(entry.is_unsure() && entry.is_forgotten());
-        entry.mark_sure();
-        assert!(!entry.is_unsure() && entry.is_forgotten(), "the fence was raised; the reload is still to come");
+        assert!(entry.is_unsure() && entry.has_wrong_next_tick());
+        entry.mark_fenced();
+        assert!(!entry.is_unsure() && entry.has_wrong_next_tick(), "the fence was raised; the reload is still to come");
         entry.mark_reloaded();
-        assert!(!entry.is_stale() && !entry.is_forgotten());
-        entry.mark_sure();
+        assert!(!entry.is_stale() && !entry.has_wrong_next_tick());
+        entry.mark_fenced();
         assert!(!entry.is_stale());
     }
 

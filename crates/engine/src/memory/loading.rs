@@ -11,18 +11,17 @@ use everytick_domain::{
 use everytick_store::{ChangedJob, LoadedJob, Raise};
 
 use super::{
-    Aside, Memory,
+    LoadRetry, Memory,
     entry::{Entry, Lag},
 };
 use crate::{
     clock::MonoTime,
-    settings::{ASIDE_FIRST, ASIDE_MAX, JOBS_WATCHED_MAX, RAISE_EVERY, RAISE_LAG_TICKS},
+    settings::{JOBS_WATCHED_MAX, LOAD_RETRY_FIRST, LOAD_RETRY_MAX, RAISE_EVERY, RAISE_LAG_TICKS},
 };
 
 impl Memory {
-    /// A job was created or changed. Marks it to be loaded if it is due before the end of the horizon, or if memory has an
-    /// older epoch.
-    pub(crate) fn changed(&mut self, changed: &ChangedJob, until: DbTime) {
+    /// Marks a created or changed job to be loaded, if it is due before the end of the horizon or memory has an older epoch.
+    pub(crate) fn note_change(&mut self, changed: &ChangedJob, until: DbTime) {
         match self.jobs.get(&changed.id) {
             Some(entry) if entry.epoch == changed.epoch => {}
             Some(_) => self.mark_stale(changed.id),
@@ -33,22 +32,22 @@ impl Memory {
         }
     }
 
-    /// Jobs seen before the end of the horizon, by id and epoch. Marks new ones to be loaded. Returns `false` if the partitions
-    /// changed.
-    pub(crate) fn seen(&mut self, seen: &[ChangedJob], until: DbTime, partition_generation: u64) -> bool {
+    /// Marks the jobs to be loaded that are new or have a newer epoch than in memory. Returns `false` if the partitions changed
+    /// since the jobs were read; then none is marked.
+    pub(crate) fn note_changes(&mut self, read: &[ChangedJob], until: DbTime, partition_generation: u64) -> bool {
         if self.partition_generation != partition_generation {
             return false;
         }
-        for job in seen {
-            self.changed(job, until);
+        for job in read {
+            self.note_change(job, until);
         }
         true
     }
 
     /// Adds the jobs of the horizon that are not in memory yet. Returns `false` if the partitions changed after the
     /// load; then none is added.
-    pub(crate) fn horizon(&mut self, loaded: Vec<LoadedJob>, partition_generation: u64) -> bool {
-        if self.partition_generation != partition_generation && !Mutant::TurnNotChecked.is_on() {
+    pub(crate) fn add_horizon(&mut self, loaded: Vec<LoadedJob>, partition_generation: u64) -> bool {
+        if self.partition_generation != partition_generation && !Mutant::PartitionGenerationNotChecked.is_on() {
             return false;
         }
         for job in loaded {
@@ -64,15 +63,15 @@ impl Memory {
     fn insert(&mut self, loaded: LoadedJob) {
         let id = loaded.job.id;
         self.wanted.remove(&id);
-        self.waits.remove(&id);
-        if !self.partitions.contains(loaded.job.partition) && !Mutant::TurnNotChecked.is_on() {
+        self.wanted_for.remove(&id);
+        if !self.partitions.contains(loaded.job.partition) && !Mutant::PartitionGenerationNotChecked.is_on() {
             return;
         }
         let open = self.open_runs(&loaded);
         let needs = self.needs_of(&loaded.job, false);
         let mut entry = Entry::new(loaded, open);
         entry.needs = needs;
-        // Nothing is missing between the cursor and the first unrecorded tick, so the cursor may be raised.
+        // All ticks between the cursor and the first unrecorded tick are recorded, so the cursor may be raised.
         if entry.cursor.is_some() && entry.next != entry.cursor {
             entry.lag = Some(Lag::begin());
             self.lagging.insert(id);
@@ -84,7 +83,8 @@ impl Memory {
         self.set_timer(id);
     }
 
-    /// The open runs of a job. Work on this node whose run was ended elsewhere counts until the work has stopped.
+    /// The open runs of a job: those that were loaded, and those on which this node still works although another node ended
+    /// them.
     fn open_runs(&self, loaded: &LoadedJob) -> BTreeMap<RunId, Open> {
         let mut open: BTreeMap<_, _> = loaded.open.iter().map(|run| (run.id, Open::from(*run))).collect();
         let id = loaded.job.id;
@@ -97,47 +97,49 @@ impl Memory {
     }
 
     /// The jobs to load now, each with its count of answers. It leaves out jobs with a statement in progress or of unknown
-    /// outcome. Pages rotate over all jobs. A job that could not be loaded comes alone, after its delay, when no other job is
-    /// left.
+    /// outcome. Pages rotate over all jobs. A job that could not be loaded is returned alone, after its delay, when no other job
+    /// is left.
     pub(crate) fn take_wanted(&mut self, limit: usize, now: MonoTime) -> Vec<(JobId, u64)> {
-        let quiet = |id: &JobId| self.jobs.get(id).is_none_or(|entry| entry.under_way == 0 && !entry.is_unsure());
+        let may_load = |id: &JobId| self.jobs.get(id).is_none_or(|entry| entry.in_flight == 0 && !entry.is_unsure());
         let after = self.wanted_after.map_or(Bound::Unbounded, Bound::Excluded);
-        let behind = self.wanted.range((after, Bound::Unbounded));
-        let before = self.wanted_after.iter().flat_map(|last| self.wanted.range(..=*last));
-        let sound = behind.chain(before).copied().filter(|id| !self.aside.contains_key(id) && quiet(id));
-        let mut ids: Vec<JobId> = sound.take(limit).collect();
+        let rest = self.wanted.range((after, Bound::Unbounded));
+        let from_start = self.wanted_after.iter().flat_map(|last| self.wanted.range(..=*last));
+        let healthy = rest.chain(from_start).copied().filter(|id| !self.load_retries.contains_key(id) && may_load(id));
+        let mut ids: Vec<JobId> = healthy.take(limit).collect();
         self.wanted_after = ids.last().copied();
         if ids.is_empty() {
-            let again = |(id, aside): &(&JobId, &Aside)| aside.until <= now && self.wanted.contains(id) && quiet(id);
-            ids.extend(self.aside.iter().find(again).map(|(id, _)| *id));
+            let is_due =
+                |(id, retry): &(&JobId, &LoadRetry)| retry.at <= now && self.wanted.contains(id) && may_load(id);
+            ids.extend(self.load_retries.iter().find(is_due).map(|(id, _)| *id));
         }
         ids.into_iter().map(|id| (id, self.jobs.get(&id).map_or(0, |entry| entry.seq))).collect()
     }
 
     /// Adds one check to each job that is still to be loaded. Returns how many have waited for at least `checks` checks.
-    pub(crate) fn unread_for(&mut self, checks: u64) -> usize {
+    pub(crate) fn count_overdue_loads(&mut self, checks: u64) -> usize {
         let wanted = self.wanted.iter().take(JOBS_WATCHED_MAX);
-        self.waits = wanted.map(|job| (*job, self.waits.get(job).map_or(0, |waits| waits + 1))).collect();
-        self.waits.values().filter(|waits| **waits >= checks).count()
+        self.wanted_for = wanted.map(|job| (*job, self.wanted_for.get(job).map_or(0, |waited| waited + 1))).collect();
+        self.wanted_for.values().filter(|waited| **waited >= checks).count()
     }
 
-    /// The job could not be loaded alone: delays its next retry. Returns the delay.
-    pub(crate) fn set_aside(&mut self, job: JobId, now: MonoTime) -> Duration {
-        let wait = self.aside.get(&job).map_or(ASIDE_FIRST, |aside| (aside.wait * 2).min(ASIDE_MAX));
-        self.aside.insert(job, Aside { until: now.plus(wait), wait });
-        wait
+    /// Delays the next retry of a job that could not be loaded alone. Returns the delay.
+    pub(crate) fn delay_load(&mut self, job: JobId, now: MonoTime) -> Duration {
+        let last = self.load_retries.get(&job);
+        let delay = last.map_or(LOAD_RETRY_FIRST, |retry| (retry.delay * 2).min(LOAD_RETRY_MAX));
+        self.load_retries.insert(job, LoadRetry { at: now.plus(delay), delay });
+        delay
     }
 
     /// Applies loaded jobs. A job with an answer since the load was sent is loaded again. A job that was not found is removed.
     pub(crate) fn loaded(&mut self, asked: &[(JobId, u64)], loaded: Vec<LoadedJob>, partition_generation: u64) {
-        if self.partition_generation != partition_generation && !Mutant::TurnNotChecked.is_on() {
+        if self.partition_generation != partition_generation && !Mutant::PartitionGenerationNotChecked.is_on() {
             return;
         }
         let mut found: BTreeMap<_, _> = loaded.into_iter().map(|job| (job.job.id, job)).collect();
         for (id, seq) in asked {
-            self.aside.remove(id);
+            self.load_retries.remove(id);
             match (self.jobs.get_mut(id), found.remove(id)) {
-                (Some(entry), _) if entry.under_way > 0 || entry.is_unsure() || entry.seq != *seq => {}
+                (Some(entry), _) if entry.in_flight > 0 || entry.is_unsure() || entry.seq != *seq => {}
                 (Some(_), None) => self.remove(*id),
                 // Its home region was changed, and with it its partition.
                 (Some(_), Some(job)) if !self.partitions.contains(job.job.partition) => self.remove(*id),
@@ -145,7 +147,7 @@ impl Memory {
                 (None, Some(job)) => self.insert(job),
                 (None, None) => {
                     self.wanted.remove(id);
-                    self.waits.remove(id);
+                    self.wanted_for.remove(id);
                     self.missing.insert(*id);
                 }
             }
@@ -160,9 +162,9 @@ impl Memory {
         let Some(entry) = self.jobs.get_mut(&id) else { return };
         entry.needs = needs;
         let read = loaded.first_unrecorded();
-        let same = entry.epoch == loaded.epoch && !entry.is_forgotten();
+        let same = entry.epoch == loaded.epoch && !entry.has_wrong_next_tick();
         entry.next = match (entry.next, read) {
-            // Ticks recorded since the cursor was written are not claimed again.
+            // Ticks recorded since the cursor was written are not planned again.
             (Some(next), Some(read)) if same => Some(next.max(read)),
             (None, _) if same => None,
             (_, read) => read,
@@ -182,18 +184,16 @@ impl Memory {
         }
         entry.mark_reloaded();
         entry.seq += 1;
-        self.waits.remove(&id);
+        self.wanted_for.remove(&id);
         self.wanted.remove(&id);
         self.set_timer(id);
     }
 
     /// The cursors to raise now: those that have lagged long enough or by enough ticks. If there are more than `limit`, those
-    /// that lag longest.
-    pub(crate) fn raises(&self, now: MonoTime, all: bool, limit: usize) -> Vec<Raise> {
-        let due = |entry: &Entry| {
-            let lasts = |lag: Lag| now.since(lag.since) >= RAISE_EVERY || lag.ticks >= RAISE_LAG_TICKS;
-            all || entry.lag.is_some_and(lasts)
-        };
+    /// that have lagged longest.
+    pub(crate) fn raises(&self, now: MonoTime, limit: usize) -> Vec<Raise> {
+        let lasts = |lag: Lag| now.since(lag.since) >= RAISE_EVERY || lag.ticks >= RAISE_LAG_TICKS;
+        let due = |entry: &Entry| entry.lag.is_some_and(lasts);
         let lagging = self.lagging.iter().filter_map(|id| self.jobs.get(id).map(|entry| (*id, entry)));
         let mut chosen: Vec<_> = lagging.filter(|(_, entry)| !entry.is_stale() && due(entry)).collect();
         if chosen.len() > limit {
@@ -204,7 +204,8 @@ impl Memory {
         chosen.into_iter().map(raise).collect()
     }
 
-    /// These cursors are committed. A job whose next tick is beyond the horizon then leaves memory.
+    /// Applies the answer to raised cursors: those of `done` are committed. A job with nothing more to do before `until` then
+    /// leaves memory.
     pub(crate) fn raised(&mut self, raises: &[Raise], done: &[JobId], until: DbTime) {
         let done: std::collections::BTreeSet<_> = done.iter().collect();
         for raise in raises {
@@ -224,10 +225,10 @@ impl Memory {
         }
     }
 
-    /// Removes jobs with nothing to do before `until`. Their cursor must be committed, or no node would continue from there.
+    /// Removes jobs with nothing to do before `until`. A job whose cursor lags stays until the cursor is raised.
     pub(crate) fn sweep(&mut self, until: DbTime) {
         self.missing.clear();
-        self.aside.retain(|job, _| self.wanted.contains(job));
+        self.load_retries.retain(|job, _| self.wanted.contains(job));
         let idle: Vec<_> = self
             .jobs
             .iter()
@@ -242,7 +243,7 @@ impl Memory {
     fn remove_if_idle(&mut self, job: JobId, until: DbTime) {
         let Some(entry) = self.jobs.get(&job) else { return };
         let idle = entry.next.is_none_or(|next| next > until) && (entry.open.is_empty() || entry.is_pulled());
-        if idle && entry.under_way == 0 && !entry.is_stale() && !self.lagging.contains(&job) {
+        if idle && entry.in_flight == 0 && !entry.is_stale() && !self.lagging.contains(&job) {
             self.unset_timer(job);
             self.jobs.remove(&job);
         }

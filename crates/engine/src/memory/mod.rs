@@ -1,5 +1,5 @@
-//! The node's copy of its jobs: next tick, open runs, and statements in progress. It is only a cache: dropped after an unsure
-//! answer, reloaded when stale. Nothing here waits or does I/O.
+//! The node's copy of its jobs: next tick, open runs, and statements in progress. It is only a cache: a job is reloaded when
+//! its copy is stale or a statement about it has an unknown outcome. Nothing here waits or does I/O.
 
 mod claims;
 mod comparing;
@@ -35,7 +35,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     clock::MonoTime,
-    settings::{SET_ASIDE, UNSETTLED_MAX},
+    settings::{LOCKED_RETRY_AFTER, UNSETTLED_MAX},
 };
 use entry::{Entry, StaleReason};
 
@@ -43,10 +43,11 @@ pub(crate) use routes::{Chosen, DelegatedRun, Routes};
 pub(crate) use slots::{JOB_SHARE_DEFAULT, SlotUser};
 pub(crate) use ticking::Claimed;
 
-/// Without a random seed, so that the simulator sees the same order each time.
+/// A map without a random seed, so that the simulator sees the same order each time.
 type Map<K, V> = HashMap<K, V, BuildHasherDefault<IdHasher>>;
 
-/// The last bytes of our ids are random, so a little mixing is enough. It costs a fifth of the standard hasher.
+/// A cheap hasher for ids: it takes a fifth of the time of the standard one. The last bytes of an id are random, so a little
+/// mixing is enough.
 #[derive(Default)]
 struct IdHasher(u64);
 
@@ -69,24 +70,24 @@ pub(crate) struct Memory {
     /// The partitions that this node owns and runs. Jobs of other partitions are not kept.
     partitions: PartitionSet,
     /// The part of `partitions` whose horizon is not loaded yet.
-    fresh: PartitionSet,
-    /// Counts the changes of `partitions`. What was read before a change is not applied after it.
+    new_partitions: PartitionSet,
+    /// Counts the changes of `partitions`. Data that was read before a change is not applied after it.
     partition_generation: u64,
     jobs: Map<JobId, Entry>,
-    /// When each job is claimed next: at its next tick, unless a statement about it is in progress.
+    /// When each job is planned next: at its next tick, unless a statement about it is in progress.
     timers: BTreeSet<(DbTime, JobId)>,
     /// The claims of this node, from their commit until their settlement is answered.
     claims: BTreeMap<RunId, OwnClaim>,
-    /// The same claims by job: a take-over looks them up for each of its jobs.
+    /// The same claims by job: when partitions are acquired, they are looked up for each loaded job.
     claims_by_job: BTreeSet<(JobId, RunId)>,
     /// Claims that the database has and memory did not know, until they are settled.
-    returning: BTreeMap<RunId, OldClaim>,
+    settling_unknown: BTreeMap<RunId, OldClaim>,
     /// Claims that statements with an unknown outcome may have made, each with its attempt. If the database has one, it was
     /// never sent.
     unsure_claims: BTreeMap<RunId, UnsureClaim>,
     /// The run id below which the database was asked to list this node's claims.
     listing_to: Option<RunId>,
-    /// Slots promised to rows that are being recorded or claimed for this node.
+    /// How many slots are reserved for runs that are being recorded or claimed for this node.
     reserved: usize,
     in_use: slots::InUse,
     job_share: slots::JobShare,
@@ -95,11 +96,11 @@ pub(crate) struct Memory {
     /// Jobs to load or reload.
     wanted: BTreeSet<JobId>,
     /// For how many checks each of them has waited.
-    waits: BTreeMap<JobId, u64>,
+    wanted_for: BTreeMap<JobId, u64>,
     /// The last job that was taken from `wanted`. The next page starts after it, so that every job is reached.
     wanted_after: Option<JobId>,
     /// Wanted jobs that could not be loaded. They are retried one by one, so that they do not stop other jobs.
-    aside: BTreeMap<JobId, Aside>,
+    load_retries: BTreeMap<JobId, LoadRetry>,
     /// Jobs whose cursor lags behind the ticks that are known to be recorded.
     lagging: BTreeSet<JobId>,
     /// Due runs wait for a slot. The runs of new ticks queue behind them.
@@ -110,24 +111,24 @@ pub(crate) struct Memory {
     missing: BTreeSet<JobId>,
     /// The tenant of the last late run that was started. Late runs rotate over the tenants.
     late_after: Option<TenantId>,
-    /// The last job reloaded of those that a run between two attempts blocks.
+    /// Of the jobs that a run between two attempts blocks, the one that was reloaded last.
     blocked_after: Option<JobId>,
-    /// How many of these claims wait for their receiver's report.
+    /// How many of `claims` wait for their receiver's report.
     accepted: usize,
-    /// How many of these claims have ended and are being settled.
+    /// How many of `claims` have ended and are being settled.
     ended: usize,
     /// Since when ticks wait for slots that are about to become free.
-    crowded: Option<MonoTime>,
+    slots_awaited_since: Option<MonoTime>,
     /// Ticks that wait for slots of their destination.
     parked: Option<parked::Parked>,
     /// A destination that is at its slot limit and has runs waiting. The runs of its new ticks queue behind them.
     queued_destination: Option<Destination>,
     /// A superset of the jobs that have a run waiting.
     with_waiting: BTreeSet<JobId>,
-    /// Runs that could not be claimed or cancelled, and until when they are left alone.
-    locked: BTreeMap<RunId, MonoTime>,
+    /// Runs that could not be claimed or cancelled, each with the time of its next retry.
+    postponed: BTreeMap<RunId, MonoTime>,
     /// The last search found due runs, and some may still wait.
-    left_waiting: bool,
+    due_runs_may_wait: bool,
     /// Which node can deliver what.
     routes: Routes,
     /// Jobs at their slot limit, whose delegated runs were left waiting.
@@ -135,7 +136,7 @@ pub(crate) struct Memory {
     /// Delegated runs may wait for a slot.
     delegated_wait: bool,
     /// What each job needs from a node, as failed deliveries have shown.
-    learned: BTreeMap<JobId, Needs>,
+    learned_needs: BTreeMap<JobId, Needs>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -148,11 +149,11 @@ struct UnsureClaim {
 /// Claims whose receiver reports later use no slot, up to this many: the node does no work for them.
 const ACCEPTED_FREE_MAX: usize = 10_000;
 
-/// A job that could not be loaded.
+/// The next retry of a job that could not be loaded.
 #[derive(Clone, Copy, Debug)]
-struct Aside {
-    until: MonoTime,
-    wait: Duration,
+struct LoadRetry {
+    at: MonoTime,
+    delay: Duration,
 }
 
 /// A committed claim of this node.
@@ -193,7 +194,7 @@ impl Memory {
     }
 
     /// The next ticks, for users.
-    pub(crate) fn coming(&self, count: usize) -> Vec<(DbTime, String)> {
+    pub(crate) fn next_ticks(&self, count: usize) -> Vec<(DbTime, String)> {
         let names = self.timers.iter().filter_map(|(at, id)| Some((*at, self.jobs.get(id)?.job.spec.name.clone())));
         names.take(count).collect()
     }
@@ -218,25 +219,24 @@ impl Memory {
         }
     }
 
-    /// Leaves a run alone for a moment: another session has locked it, or it has changed. A retry at once would only delay the
-    /// others.
-    fn leave_alone(&mut self, run: RunId) {
-        self.locked.insert(run, MonoTime::now().plus(SET_ASIDE));
+    /// Postpones a run that another session has locked or changed. A retry at once would only delay the others.
+    fn postpone(&mut self, run: RunId) {
+        self.postponed.insert(run, MonoTime::now().plus(LOCKED_RETRY_AFTER));
     }
 
-    fn end_leaving_alone(&mut self) {
-        if !self.locked.is_empty() {
+    fn end_postponements(&mut self) {
+        if !self.postponed.is_empty() {
             let now = MonoTime::now();
-            self.locked.retain(|_, until| *until > now);
+            self.postponed.retain(|_, until| *until > now);
         }
     }
 
-    /// Marks the job as stale: it is reloaded before anything more is claimed for it.
+    /// Marks the job as stale: it is reloaded before it is planned or its runs are claimed.
     pub(crate) fn mark_stale(&mut self, job: JobId) {
         self.mark(job, StaleReason::Changed, None);
     }
 
-    /// Reloads the job before a skip of this tick is written.
+    /// Marks the job to be reloaded before a skip of this tick is written.
     fn verify(&mut self, job: JobId, tick: DbTime) {
         self.mark(job, StaleReason::Changed, Some(tick));
     }
@@ -251,23 +251,23 @@ impl Memory {
         }
     }
 
-    /// After an unsure answer, forgets the state of the job. The job is not reloaded before the fence has been raised: an
-    /// earlier load may miss the effect of the unsure statement.
-    pub(crate) fn unsure(&mut self, job: JobId) {
+    /// Marks the job after a statement about it with an unknown outcome. The job is not reloaded before the fence has been
+    /// raised: an earlier load may miss the effect of that statement.
+    pub(crate) fn mark_unsure(&mut self, job: JobId) {
         self.mark(job, StaleReason::Unsure, None);
     }
 
-    /// The fence has been raised: no unknown statement of this node can take effect any more.
-    pub(crate) fn sure(&mut self) {
+    /// Notes that the fence has been raised: no earlier statement of this node can take effect any more.
+    pub(crate) fn fence_raised(&mut self) {
         for entry in self.jobs.values_mut() {
-            entry.mark_sure();
+            entry.mark_fenced();
         }
-        self.sure_of_claims();
+        self.mark_claims_fenced();
     }
 
-    /// The state of the job in memory is wrong: reload all of it.
-    pub(crate) fn forget(&mut self, job: JobId) {
-        self.mark(job, StaleReason::Forgotten, None);
+    /// Marks the job as wrong in memory, including its next tick: all of it is reloaded.
+    pub(crate) fn mark_wrong(&mut self, job: JobId) {
+        self.mark(job, StaleReason::NextTickWrong, None);
     }
 
     fn unset_timer(&mut self, job: JobId) {
@@ -277,7 +277,7 @@ impl Memory {
         }
     }
 
-    /// Sets the job's timer to its next tick, if the job may be claimed now.
+    /// Sets the job's timer to its next tick, if the job may be planned.
     fn set_timer(&mut self, job: JobId) {
         self.unset_timer(job);
         let Some(entry) = self.jobs.get_mut(&job) else { return };
@@ -288,10 +288,10 @@ impl Memory {
         }
     }
 
-    /// A statement about this job has been answered.
+    /// Notes that a statement about this job has been answered.
     fn answered(&mut self, job: JobId) {
         if let Some(entry) = self.jobs.get_mut(&job) {
-            entry.under_way = entry.under_way.saturating_sub(1);
+            entry.in_flight = entry.in_flight.saturating_sub(1);
             entry.seq += 1;
         }
     }

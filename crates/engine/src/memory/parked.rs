@@ -9,21 +9,21 @@ use everytick_domain::{ids::JobId, target::Destination, time::DbTime};
 use super::{Memory, planning::worth_a_batch};
 use crate::{
     clock::MonoTime,
-    settings::{PARK_MAX, SLOT_PATIENCE},
+    settings::{PARK_MAX, SLOT_WAIT_MAX},
 };
 
 /// The ticks of the full destination. Two destinations cannot be full at once, because the limit of one is most of the slots.
 #[derive(Debug)]
 pub(super) struct Parked {
     destination: Destination,
-    /// Since when none of them got a slot.
+    /// Since when none of the ticks has got a slot.
     since: MonoTime,
     ticks: BTreeSet<(DbTime, JobId)>,
 }
 
 impl Memory {
     /// Removes a due tick from the timers until its destination has a slot for it. Returns `false` if its run is to be recorded
-    /// as waiting: runs of the destination wait already, or no slot became free for `SLOT_PATIENCE`.
+    /// as waiting: runs of the destination wait already, or no slot became free for `SLOT_WAIT_MAX`.
     pub(super) fn park(&mut self, tick: DbTime, job: JobId, destination: Destination) -> bool {
         if self.queued_destination == Some(destination) {
             return false;
@@ -34,7 +34,7 @@ impl Memory {
         }
         let new = || Parked { destination, since: now, ticks: BTreeSet::new() };
         let parked = self.parked.get_or_insert_with(new);
-        if now.since(parked.since) >= SLOT_PATIENCE {
+        if now.since(parked.since) >= SLOT_WAIT_MAX {
             return false;
         }
         if self.jobs.get_mut(&job).is_some_and(|entry| entry.set_timer(tick)) {
@@ -56,8 +56,8 @@ impl Memory {
         }
     }
 
-    /// Returns parked ticks to the timers: as many as can get a slot now, each that is `PARK_MAX` old, or all of them if none got
-    /// a slot for `SLOT_PATIENCE`.
+    /// Returns parked ticks to the timers: as many as can get a slot now, those that are `PARK_MAX` old, or all of them if none
+    /// got a slot for `SLOT_WAIT_MAX`.
     pub(super) fn end_parking(&mut self, slots: usize, at: DbTime, now: MonoTime) {
         let Some(parked) = &mut self.parked else { return };
         let destination = parked.destination;
@@ -66,11 +66,11 @@ impl Memory {
             self.timers.insert(old);
         }
         let batch = worth_a_batch(slots).min(parked.ticks.len().max(1));
-        if self.in_use.promised_to(destination) >= batch {
+        if self.in_use.reserved_for(destination) >= batch {
             // A batch is being recorded. Its answer will show whether the runs begin, and a run may end at once.
             parked.since = now;
         }
-        let has_waited = now.since(parked.since) >= SLOT_PATIENCE;
+        let has_waited = now.since(parked.since) >= SLOT_WAIT_MAX;
         let is_empty = parked.ticks.is_empty();
         let is_over = is_empty && self.destination_free(destination, slots) > 0;
         if is_over || self.queued_destination == Some(destination) {
@@ -98,7 +98,7 @@ impl Memory {
     /// How long parked ticks still wait, unless slots become free before. `None` if no tick is parked.
     pub(crate) fn parked_for(&self, slots: usize, now: MonoTime) -> Option<Duration> {
         let parked = self.parked.as_ref().filter(|parked| !parked.ticks.is_empty())?;
-        let rest = SLOT_PATIENCE.saturating_sub(now.since(parked.since));
+        let rest = SLOT_WAIT_MAX.saturating_sub(now.since(parked.since));
         Some(if self.destination_has_slots(slots) { Duration::ZERO } else { rest })
     }
 
@@ -117,11 +117,11 @@ mod tests {
     use everytick_store::{RecordRow, Recorded, RowAnswer, Waiting, conformance::s};
 
     use super::*;
-    use crate::memory::slots::tests::remembering;
+    use crate::memory::slots::tests::memory_with;
 
     const SLOTS: usize = 2_000;
-    /// How many of them one destination may use.
-    const MOST: usize = 1_500;
+    /// How many of these slots one destination may use.
+    const DESTINATION_MAX: usize = 1_500;
     const JOBS: usize = 4_000;
 
     /// Many jobs of one destination, and two of another.
@@ -129,7 +129,7 @@ mod tests {
         let names: Vec<String> = (0..JOBS).map(|n| format!("j{n}")).collect();
         let mut jobs: Vec<_> = names.iter().map(|name| (name.as_str(), "https://full.example/")).collect();
         jobs.extend([("k0", "https://other.example/"), ("k1", "https://other.example/")]);
-        remembering(&jobs)
+        memory_with(&jobs)
     }
 
     /// Records what is due; the store accepts everything. Returns how many runs have begun and how many wait.
@@ -143,12 +143,12 @@ mod tests {
         (begun, rows.len() - begun)
     }
 
-    /// Makes passes until nothing more is claimed.
+    /// Makes passes until nothing more is planned.
     fn passes(memory: &mut Memory, now: DbTime) -> (usize, usize) {
         std::iter::repeat_with(|| pass(memory, now)).take(20).fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1))
     }
 
-    /// Ends the work on so many runs.
+    /// Ends the work on `count` runs.
     fn end(memory: &mut Memory, count: usize) {
         let ended: Vec<(JobId, RunId)> =
             memory.claims().values().filter(|own| !own.ended).map(|own| (own.job.id, own.claim.run)).collect();
@@ -165,30 +165,33 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn ticks_of_a_full_destination_wait_for_its_slots_and_others_do_not() {
         let mut memory = memory();
-        assert_eq!(passes(&mut memory, s(10)), (MOST + 2, 0), "both jobs of the other destination have begun");
+        assert_eq!(
+            passes(&mut memory, s(10)),
+            (DESTINATION_MAX + 2, 0),
+            "both jobs of the other destination have begun"
+        );
         end(&mut memory, SLOTS);
         assert!(memory.has_slots_again(SLOTS));
         assert_eq!(memory.parked_for(SLOTS, MonoTime::now()), Some(Duration::ZERO));
-        assert_eq!(passes(&mut memory, s(10)), (MOST, 0));
-        assert_eq!(parked(&memory), JOBS - 2 * MOST);
+        assert_eq!(passes(&mut memory, s(10)), (DESTINATION_MAX, 0));
+        assert_eq!(parked(&memory), JOBS - 2 * DESTINATION_MAX);
         assert!(!memory.has_slots_again(SLOTS));
-        assert_eq!(memory.parked_for(SLOTS, MonoTime::now()), Some(SLOT_PATIENCE));
+        assert_eq!(memory.parked_for(SLOTS, MonoTime::now()), Some(SLOT_WAIT_MAX));
     }
 
     #[tokio::test(start_paused = true)]
     async fn ticks_that_have_waited_for_a_slot_are_recorded_as_waiting() {
         let mut memory = memory();
         passes(&mut memory, s(10));
-        tokio::time::advance(SLOT_PATIENCE).await;
+        tokio::time::advance(SLOT_WAIT_MAX).await;
         assert_eq!(memory.parked_for(SLOTS, MonoTime::now()), Some(Duration::ZERO));
-        assert_eq!(passes(&mut memory, s(10)), (0, JOBS - MOST));
+        assert_eq!(passes(&mut memory, s(10)), (0, JOBS - DESTINATION_MAX));
         assert_eq!(parked(&memory), 0);
         assert_eq!(memory.parked_for(SLOTS, MonoTime::now()), None, "the loop is not woken for them again");
-        // A search finds the waiting runs. As long as one waits, the runs of new ticks queue behind it.
-        // A search finds them. New ticks queue behind them until the runs that get the free slots are chosen.
-        memory.full(SLOTS);
-        end(&mut memory, MOST);
-        memory.full(SLOTS);
+        // The search finds the waiting runs. New ticks queue behind them until the runs that get the free slots are chosen.
+        memory.jobs_at_slot_limit(SLOTS);
+        end(&mut memory, DESTINATION_MAX);
+        memory.jobs_at_slot_limit(SLOTS);
         assert!(memory.queued_destination.is_some());
         memory.choose(&Waiting { now: s(10), due: Vec::new(), next_due: None }, SLOTS, 0);
         assert_eq!(memory.queued_destination, None);
@@ -198,9 +201,9 @@ mod tests {
     async fn a_tick_queues_behind_the_waiting_runs_of_its_destination() {
         let mut memory = memory();
         passes(&mut memory, s(10));
-        tokio::time::advance(SLOT_PATIENCE).await;
+        tokio::time::advance(SLOT_WAIT_MAX).await;
         passes(&mut memory, s(10));
-        memory.full(SLOTS);
+        memory.jobs_at_slot_limit(SLOTS);
         assert!(memory.queued_destination.is_some());
         let (begun, waiting) = passes(&mut memory, s(20));
         assert_eq!((parked(&memory), begun), (0, 2), "the other destination has slots");
@@ -212,7 +215,11 @@ mod tests {
         let mut memory = memory();
         passes(&mut memory, s(10));
         let old = s(10).plus(PARK_MAX);
-        assert_eq!(passes(&mut memory, old), (0, JOBS - MOST), "although no time of waiting has passed");
+        assert_eq!(
+            passes(&mut memory, old),
+            (0, JOBS - DESTINATION_MAX),
+            "the ticks are old, although they were parked only now"
+        );
     }
 
     #[tokio::test(start_paused = true)]
@@ -224,8 +231,8 @@ mod tests {
         let user = user.unwrap().user;
         end(&mut memory, 100);
         assert_eq!(memory.full_destination(user, SLOTS), None);
-        assert!(memory.crowded_destination(user, s(11), SLOTS).is_some());
-        assert_eq!(memory.crowded_destination(user, s(9), SLOTS), None, "an older one may");
+        assert!(memory.destination_to_wait_for(user, s(11), SLOTS).is_some());
+        assert_eq!(memory.destination_to_wait_for(user, s(9), SLOTS), None, "an older tick may get the slot");
     }
 
     #[tokio::test(start_paused = true)]

@@ -20,19 +20,19 @@ impl Memory {
         let new = partitions.without(self.partitions);
         if !new.is_empty() {
             self.partitions = self.partitions.union(new);
-            self.fresh = self.fresh.union(new);
+            self.new_partitions = self.new_partitions.union(new);
             self.partition_generation += 1;
         }
     }
 
     /// The partitions whose horizon is to be loaded, and the generation for which this is true.
-    pub(crate) fn fresh(&self) -> (PartitionSet, u64) {
-        (self.fresh, self.partition_generation)
+    pub(crate) fn new_partitions(&self) -> (PartitionSet, u64) {
+        (self.new_partitions, self.partition_generation)
     }
 
     pub(crate) fn partitions_loaded(&mut self, partitions: &PartitionSet, partition_generation: u64) {
         if self.partition_generation == partition_generation {
-            self.fresh = self.fresh.without(*partitions);
+            self.new_partitions = self.new_partitions.without(*partitions);
         }
     }
 
@@ -45,13 +45,13 @@ impl Memory {
             Some(Raise { job: *id, epoch: entry.epoch, cursor: entry.next })
         };
         let raises = self.lagging.iter().filter_map(raise).collect();
-        let theirs = |(id, entry): (&JobId, &super::Entry)| partitions.contains(entry.job.partition).then_some(*id);
-        let ids: Vec<_> = self.jobs.iter().filter_map(theirs).collect();
+        let id_of = |(id, entry): (&JobId, &super::Entry)| partitions.contains(entry.job.partition).then_some(*id);
+        let ids: Vec<_> = self.jobs.iter().filter_map(id_of).collect();
         for id in ids {
             self.remove(id);
         }
         self.partitions = self.partitions.without(*partitions);
-        self.fresh = self.fresh.without(*partitions);
+        self.new_partitions = self.new_partitions.without(*partitions);
         self.partition_generation += 1;
         raises
     }

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     clock::MonoTime,
-    settings::{PARK_MAX, RANGES_PER_PASS_MAX, RECORDERS, SLOT_PATIENCE, SLOTS_WORTH_A_BATCH, TICKS_PER_BATCH_MAX},
+    settings::{PARK_MAX, RANGES_PER_PASS_MAX, RECORDERS, SLOT_WAIT_MAX, SLOTS_WORTH_A_BATCH, TICKS_PER_BATCH_MAX},
 };
 
 /// The ticks and ranges that are due now.
@@ -35,12 +35,12 @@ impl Due {
     }
 }
 
-/// One call of [`Memory::due`].
+/// The state of one call of [`Memory::due`].
 struct Pass {
     now: DbTime,
     slots: usize,
     /// Record at most one tick of each job.
-    crowd: bool,
+    one_tick_per_job: bool,
     due: Due,
     ticks: usize,
     parked: usize,
@@ -51,21 +51,24 @@ struct Pass {
 /// A job whose tick `at` is due.
 struct DueJob {
     at: DbTime,
-    /// Its run may start at once on this node, if it gets a slot.
+    /// Whether its run may start at once on this node, if it gets a slot.
     starts: bool,
     job: Arc<Job>,
     user: SlotUser,
     epoch: Epoch,
 }
 
+/// How many slots must be free before a batch of ticks is recorded for them.
 pub(super) fn worth_a_batch(slots: usize) -> usize {
     SLOTS_WORTH_A_BATCH.min(slots / 4).max(1)
 }
 
 impl Memory {
-    /// How many ticks to plan now: no more than there are free slots. A run that is born claimed a moment later ends sooner
-    /// than one recorded as waiting now, and costs half as much. Returns `None` if slots may become free in a moment. The free
-    /// slots do not matter if none became free for `SLOT_PATIENCE`, or if runs wait already and new ones queue behind them.
+    /// How many ticks to plan now. `None`: wait, because slots may become free in a moment.
+    ///
+    /// Normally no more ticks than there are free slots. A run recorded as waiting costs twice as much as one that is recorded a
+    /// moment later and born claimed, and it ends later too. The number of free slots does not matter if none became free for
+    /// `SLOT_WAIT_MAX`, or if runs wait already and new ones queue behind them.
     pub(crate) fn tick_budget(&mut self, slots: usize, now: DbTime, clock: MonoTime) -> Option<usize> {
         self.end_parking(slots, now, clock);
         let free = self.slots_free(slots);
@@ -77,19 +80,19 @@ impl Memory {
                 && self.full_destination(entry.user, slots).is_none()
         };
         let needs = |id: &JobId| usize::from(self.jobs.get(id).is_none_or(needs_slot));
-        let (looked, due) = next.fold((0, 0), |(looked, due), (_, id)| (looked + 1, due + needs(id)));
-        if due == 0 {
-            self.crowded = None;
+        let (due, need_slots) = next.fold((0, 0), |(due, need), (_, id)| (due + 1, need + needs(id)));
+        if need_slots == 0 {
+            self.slots_awaited_since = None;
         }
-        if looked == 0 {
+        if due == 0 {
             return Some(0);
         }
-        if due == 0 {
+        if need_slots == 0 {
             // Workers claim these runs, so they need no slot of this node.
             return Some(usize::MAX);
         }
-        if self.backlog || due <= free || free >= worth_a_batch(slots) {
-            self.crowded = None;
+        if self.backlog || need_slots <= free || free >= worth_a_batch(slots) {
+            self.slots_awaited_since = None;
             // Leave slots to the other recorders.
             return Some(if self.backlog {
                 usize::MAX
@@ -98,30 +101,32 @@ impl Memory {
             });
         }
         if self.reserved > 0 {
-            // Some slots are promised. The answer will show whether their runs begin, and a run may end at once.
-            self.crowded = Some(clock);
+            // Some slots are reserved. The answer will show whether their runs begin, and a run may end at once.
+            self.slots_awaited_since = Some(clock);
             return None;
         }
-        let since = *self.crowded.get_or_insert(clock);
-        (clock.since(since) >= SLOT_PATIENCE).then_some(usize::MAX)
+        let since = *self.slots_awaited_since.get_or_insert(clock);
+        (clock.since(since) >= SLOT_WAIT_MAX).then_some(usize::MAX)
     }
 
     /// How long ticks still wait for slots, unless slots become free before.
-    pub(crate) fn crowded_for(&self, slots: usize, now: MonoTime) -> Duration {
-        let crowded = self.crowded.filter(|_| self.slots_free(slots) < worth_a_batch(slots));
-        crowded.map_or(Duration::ZERO, |since| SLOT_PATIENCE.saturating_sub(now.since(since)))
+    pub(crate) fn slot_wait_left(&self, slots: usize, now: MonoTime) -> Duration {
+        let since = self.slots_awaited_since.filter(|_| self.slots_free(slots) < worth_a_batch(slots));
+        since.map_or(Duration::ZERO, |since| SLOT_WAIT_MAX.saturating_sub(now.since(since)))
     }
 
     /// Whether ticks wait for slots, and enough are free now.
     pub(crate) fn has_slots_again(&self, slots: usize) -> bool {
-        self.destination_has_slots(slots) || self.crowded.is_some() && self.slots_free(slots) >= worth_a_batch(slots)
+        self.destination_has_slots(slots)
+            || self.slots_awaited_since.is_some() && self.slots_free(slots) >= worth_a_batch(slots)
     }
 
     /// Plans every job whose next tick is due, up to `ticks_max` ticks. Marks the planned jobs as being recorded.
     pub(crate) fn due(&mut self, now: DbTime, slots: usize, ticks_max: usize) -> Due {
         // If more jobs are due than fit, the oldest tick of each job is recorded before the next tick of any job.
-        let crowd = self.timers.iter().take_while(|(at, _)| *at <= now).nth(ticks_max).is_some();
-        let mut pass = Pass { now, slots, crowd, due: Due::default(), ticks: 0, parked: 0, postponed: Vec::new() };
+        let one_tick_per_job = self.timers.iter().take_while(|(at, _)| *at <= now).nth(ticks_max).is_some();
+        let (due, postponed) = (Due::default(), Vec::new());
+        let mut pass = Pass { now, slots, one_tick_per_job, due, ticks: 0, parked: 0, postponed };
         while let Some((at, id)) = self.timers.first().copied().filter(|(at, _)| *at <= now) {
             if pass.ticks >= ticks_max || pass.parked >= TICKS_PER_BATCH_MAX {
                 break;
@@ -155,23 +160,23 @@ impl Memory {
                 }
             }
             Plan::Rows(mut rows) => {
-                if pass.crowd {
+                if pass.one_tick_per_job {
                     rows.truncate(1);
                 }
                 let admission = admit(&entry.job.spec, open);
                 if must_verify(entry, admission, &rows) && !entry.is_verified_for(at) {
                     return self.verify(id, at);
                 }
-                // A worker claims the run, or another node delivers it, now or after its restart. It needs no slot of this
-                // node. Under some policies a run has to wait although it is not skipped.
+                // A run needs no slot of this node if a worker claims it, or if another node delivers it now or after its
+                // restart. Under some overlap policies a run has to wait although it is not skipped.
                 let starts = slot_free
                     && admission == Admission::Start
                     && !entry.is_pulled()
                     && !entry.user.goes_to(self.queued_destination)
-                    && !self.routes.away(entry.needs)
-                    && !self.routes.awaited(entry.needs);
+                    && !self.routes.delegates(entry.needs)
+                    && !self.routes.awaits_restart(entry.needs);
                 let job = DueJob { at, starts, job: entry.job.clone(), user: entry.user, epoch: entry.epoch };
-                if starts && self.parks(pass, &job, &rows) {
+                if starts && self.park_if_full(pass, &job, &rows) {
                     pass.parked += 1;
                 } else {
                     self.plan_rows(pass, job, rows);
@@ -180,17 +185,17 @@ impl Memory {
         }
     }
 
-    /// Whether the tick waits for a slot of its destination, because the destination is at its slot limit.
-    fn parks(&mut self, pass: &Pass, due: &DueJob, rows: &[TickRow]) -> bool {
+    /// Parks the tick if its destination is at its slot limit. Returns whether it is parked.
+    fn park_if_full(&mut self, pass: &Pass, due: &DueJob, rows: &[TickRow]) -> bool {
         rows.iter().any(starts_at_its_tick)
             && pass.now.since(due.at) < PARK_MAX
             && due.job.spec.misfire.late_after > PARK_MAX
             && self
-                .crowded_destination(due.user, due.at, pass.slots)
+                .destination_to_wait_for(due.user, due.at, pass.slots)
                 .is_some_and(|destination| self.park(due.at, due.job.id, destination))
     }
 
-    /// Adds the ticks of one job to the batch. Promises a slot to each run that may start at once.
+    /// Adds the ticks of one job to the batch. Reserves a slot for each run that may start at once.
     fn plan_rows(&mut self, pass: &mut Pass, due: DueJob, rows: Vec<TickRow>) {
         let DueJob { starts, job, user, epoch, .. } = due;
         let Some(entry) = self.jobs.get_mut(&job.id) else { return };
@@ -208,7 +213,7 @@ impl Memory {
             .map(|mut tick| {
                 let born_claimed = starts && starts_at_its_tick(&tick) && self.may_have_slot(user, pass.slots);
                 if born_claimed {
-                    self.promise_slot(user);
+                    self.reserve_slot(user);
                 } else if !matches!(tick.fate, Fate::Skip(_)) {
                     tick.fate = if remaining == 0 { Fate::Skip(SkipReason::Quota) } else { tick.fate };
                     remaining = remaining.saturating_sub(1);
@@ -228,8 +233,8 @@ impl Memory {
     }
 }
 
-/// Whether the job must be reloaded before these ticks are recorded: the runs that block a tick, or fill the quota of waiting
-/// runs, may have ended elsewhere. If no open run blocks the tick, a newer tick does, and a reload would not change that.
+/// Whether the job must be reloaded before these ticks are recorded. The runs that block a tick, or fill the quota of waiting
+/// runs, may have ended elsewhere. If a newer tick blocks the tick, a reload would not change that.
 fn must_verify(entry: &Entry, admission: Admission, rows: &[TickRow]) -> bool {
     let overlap = |row: &TickRow| row.fate == Fate::Skip(SkipReason::Overlap);
     admission == Admission::Skip && rows.iter().any(overlap) || rows.len() > entry.remaining
@@ -265,7 +270,7 @@ mod tests {
 
     use super::*;
 
-    /// So many jobs, all due at 10 s.
+    /// A memory with `count` jobs, all due at 10 s.
     fn due_jobs(count: usize) -> Memory {
         let mut memory = Memory::default();
         memory.add_partitions(&PartitionSet::all(1));
@@ -286,7 +291,7 @@ mod tests {
             }
         };
         let partition_generation = memory.partition_generation();
-        memory.horizon((0..count).map(job).collect(), partition_generation);
+        memory.add_horizon((0..count).map(job).collect(), partition_generation);
         memory
     }
 
@@ -311,14 +316,14 @@ mod tests {
                 None,
                 "an answer is pending, however long it takes"
             );
-            tokio::time::advance(SLOT_PATIENCE).await;
+            tokio::time::advance(SLOT_WAIT_MAX).await;
         }
         // Long work uses all slots.
-        (memory.reserved, memory.crowded) = (0, None);
+        (memory.reserved, memory.slots_awaited_since) = (0, None);
         let runs: Vec<_> = (0..slots).map(|n| begin(&mut memory, &format!("j{n}"))).collect();
         assert_eq!(memory.tick_budget(slots, now, MonoTime::now()), None);
-        tokio::time::advance(SLOT_PATIENCE).await;
-        assert_eq!(memory.crowded_for(slots, MonoTime::now()), Duration::ZERO);
+        tokio::time::advance(SLOT_WAIT_MAX).await;
+        assert_eq!(memory.slot_wait_left(slots, MonoTime::now()), Duration::ZERO);
         assert_eq!(
             memory.tick_budget(slots, now, MonoTime::now()),
             Some(usize::MAX),
@@ -329,10 +334,10 @@ mod tests {
             let fence = memory.claims()[run].claim.fence;
             memory.outcome_arrived(*job, *run, fence);
         }
-        memory.crowded = Some(MonoTime::now());
+        memory.slots_awaited_since = Some(MonoTime::now());
         assert!(memory.has_slots_again(slots));
         assert_eq!(
-            memory.crowded_for(slots, MonoTime::now()),
+            memory.slot_wait_left(slots, MonoTime::now()),
             Duration::ZERO,
             "ticks stop waiting when slots are free"
         );
@@ -356,9 +361,8 @@ mod tests {
             tokio::time::advance(Duration::from_secs(1)).await;
         }
         tokio::time::advance(crate::settings::RAISE_EVERY).await;
-        let raised = |limit| -> Vec<JobId> {
-            memory.raises(MonoTime::now(), false, limit).iter().map(|raise| raise.job).collect()
-        };
+        let raised =
+            |limit| -> Vec<JobId> { memory.raises(MonoTime::now(), limit).iter().map(|raise| raise.job).collect() };
         assert_eq!(raised(2), [ids[2], ids[1]]);
         assert_eq!(raised(3).len(), 3);
     }
@@ -366,9 +370,9 @@ mod tests {
     #[test]
     fn the_wait_for_slots_ends_when_nothing_is_due() {
         let mut memory = due_jobs(1);
-        memory.crowded = Some(MonoTime::now());
+        memory.slots_awaited_since = Some(MonoTime::now());
         assert_eq!(memory.tick_budget(1, s(5), MonoTime::now()), Some(0));
-        assert_eq!(memory.crowded, None, "the next wait has its full time");
+        assert_eq!(memory.slots_awaited_since, None, "the next wait has its full time");
     }
 
     /// Records what is due without a free slot; the store accepts everything. Returns the fates.
@@ -379,7 +383,7 @@ mod tests {
         due.batch.iter().flat_map(|ticks| ticks.rows.iter().map(|row| row.tick.fate)).collect()
     }
 
-    /// Loads the wanted jobs. `read` makes each loaded job.
+    /// Loads the wanted jobs. `read` returns each loaded job.
     fn read(memory: &mut Memory, read: impl Fn() -> LoadedJob) -> usize {
         let asked = memory.take_wanted(usize::MAX, MonoTime::now());
         let partition_generation = memory.partition_generation();
@@ -413,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_is_reloaded_if_the_waiting_runs_that_were_read_do_not_decide() {
+    fn a_job_is_reloaded_if_too_few_of_its_waiting_runs_were_read_to_decide() {
         let mut memory = due_jobs(1);
         let entry = memory.jobs.get_mut(&job_id(TENANT, "j0")).unwrap();
         let mut spec = (*entry.job.spec).clone();
@@ -446,7 +450,7 @@ mod tests {
         assert_eq!(take(&mut memory, 2), ids[..2]);
         assert_eq!(take(&mut memory, 2), ids[2..4], "jobs that were not loaded do not delay the others");
         assert_eq!(take(&mut memory, 2), [ids[4], ids[0]]);
-        memory.set_aside(ids[1], MonoTime::now());
+        memory.delay_load(ids[1], MonoTime::now());
         assert_eq!(take(&mut memory, 10).len(), 4);
         for id in &ids {
             if *id != ids[1] {
@@ -454,8 +458,8 @@ mod tests {
             }
         }
         assert_eq!(take(&mut memory, 10), [], "its delay has not passed");
-        tokio::time::advance(crate::settings::ASIDE_FIRST).await;
+        tokio::time::advance(crate::settings::LOAD_RETRY_FIRST).await;
         assert_eq!(take(&mut memory, 10), [ids[1]]);
-        assert_eq!(memory.set_aside(ids[1], MonoTime::now()), crate::settings::ASIDE_FIRST * 2);
+        assert_eq!(memory.delay_load(ids[1], MonoTime::now()), crate::settings::LOAD_RETRY_FIRST * 2);
     }
 }

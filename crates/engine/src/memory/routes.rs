@@ -32,20 +32,20 @@ impl Routes {
         Self { own, ..Self::default() }
     }
 
-    /// Whether runs are delegated: this node cannot deliver them and another one can.
-    pub(super) fn away(&self, needs: Option<Needs>) -> bool {
+    /// Whether runs with these needs are delegated: this node cannot deliver them and another one can.
+    pub(super) fn delegates(&self, needs: Option<Needs>) -> bool {
         needs.is_some_and(|needs| !self.own.meets(needs) && self.others.iter().any(|(_, can)| can.meets(needs)))
     }
 
-    /// Whether runs wait for a node that may be restarting: no live node can deliver them, and one that can has stopped
-    /// recently.
-    pub(super) fn awaited(&self, needs: Option<Needs>) -> bool {
+    /// Whether runs with these needs wait for a node that may be restarting: no live node can deliver them, and one that can
+    /// has stopped recently.
+    pub(super) fn awaits_restart(&self, needs: Option<Needs>) -> bool {
         let able = |needs| self.own.meets(needs) || self.others.iter().any(|(_, can)| can.meets(needs));
         needs.is_some_and(|needs| !able(needs) && self.gone.values().any(|(can, _)| can.meets(needs)))
     }
 
     /// Replaces the other nodes. `alive`: leases that have not expired, including those of stopping nodes.
-    fn set_others(&mut self, others: Vec<(Incarnation, Capabilities)>, alive: &[Incarnation], patience: Duration) {
+    fn set_others(&mut self, others: Vec<(Incarnation, Capabilities)>, alive: &[Incarnation], restart_max: Duration) {
         let now = MonoTime::now();
         for (node, can) in std::mem::replace(&mut self.others, others) {
             self.gone.insert(node, (can, now));
@@ -55,7 +55,7 @@ impl Routes {
             if alive.contains(node) {
                 *seen = now;
             }
-            now.since(*seen) < patience && !others.iter().any(|(other, _)| other == node)
+            now.since(*seen) < restart_max && !others.iter().any(|(other, _)| other == node)
         });
     }
 
@@ -65,8 +65,8 @@ impl Routes {
             return None;
         }
         let able: Vec<_> = self.others.iter().filter(|(_, can)| can.meets(needs)).collect();
-        let place = usize::try_from(run.uuid().as_u128() % (able.len().max(1) as u128)).unwrap_or_default();
-        able.get(place).map(|(node, _)| *node)
+        let index = usize::try_from(run.uuid().as_u128() % (able.len().max(1) as u128)).unwrap_or_default();
+        able.get(index).map(|(node, _)| *node)
     }
 }
 
@@ -75,15 +75,15 @@ impl Memory {
         Self { routes, ..Self::default() }
     }
 
-    /// Sets the other live nodes that take work, and what each can deliver. Runs wait up to `patience` for a node that
+    /// Sets the other live nodes that accept work, and what each can deliver. Runs wait up to `restart_max` for a node that
     /// restarts.
     pub(crate) fn set_others(
         &mut self,
         others: Vec<(Incarnation, Capabilities)>,
         alive: &[Incarnation],
-        patience: Duration,
+        restart_max: Duration,
     ) {
-        self.routes.set_others(others, alive, patience);
+        self.routes.set_others(others, alive, restart_max);
     }
 
     /// Whether another live node differs in what it can deliver, and so may delegate runs to this one now.
@@ -97,13 +97,13 @@ impl Memory {
         chosen.iter().filter_map(node).collect()
     }
 
-    /// The delegated runs are now in progress elsewhere. A run that was not delegated has changed in the database: its job is
-    /// reloaded.
-    pub(crate) fn delegated(&mut self, asked: &[WaitingRun], handed: &[RunId]) {
+    /// Applies the delegation: the runs in `delegated` are now in progress on other nodes. A run that was not delegated has
+    /// changed in the database, so its job is reloaded.
+    pub(crate) fn delegated(&mut self, asked: &[WaitingRun], delegated: &[RunId]) {
         for run in asked {
-            self.end_promise(run.job);
+            self.end_reservation(run.job);
             self.answered(run.job);
-            match self.jobs.get_mut(&run.job).filter(|_| handed.contains(&run.id)) {
+            match self.jobs.get_mut(&run.job).filter(|_| delegated.contains(&run.id)) {
                 Some(entry) if !entry.counts_open() => {}
                 Some(entry) => _ = entry.open.insert(run.id, Open { claimed: true, attempts: run.attempts + 1 }),
                 None => self.mark_stale(run.job),
@@ -111,25 +111,25 @@ impl Memory {
         }
     }
 
-    /// A delivery has shown that this node may not deliver the job. Returns whether another node can, or could until recently:
-    /// then the job's runs are delegated from now on.
-    pub(crate) fn learned(&mut self, job: JobId, needs: Needs) -> bool {
-        if self.learned.len() >= LEARNED_NEEDS_MAX {
-            self.learned.clear();
+    /// Notes what deliveries of the job need, after a delivery that the settings of this node forbade. Returns whether another
+    /// node can deliver the job, or could until recently: then the job's runs are delegated from now on.
+    pub(crate) fn learn_needs(&mut self, job: JobId, needs: Needs) -> bool {
+        if self.learned_needs.len() >= LEARNED_NEEDS_MAX {
+            self.learned_needs.clear();
         }
-        self.learned.insert(job, needs);
+        self.learned_needs.insert(job, needs);
         if let Some(entry) = self.jobs.get_mut(&job) {
             entry.needs = Some(needs);
         }
-        self.routes.away(Some(needs)) || self.routes.awaited(Some(needs))
+        self.routes.delegates(Some(needs)) || self.routes.awaits_restart(Some(needs))
     }
 
     /// What deliveries of the job need. An edit (`changed`) may have given it another target.
     pub(super) fn needs_of(&mut self, job: &Job, changed: bool) -> Option<Needs> {
         if changed {
-            self.learned.remove(&job.id);
+            self.learned_needs.remove(&job.id);
         }
-        self.learned.get(&job.id).copied().or_else(|| needs(&job.spec.target))
+        self.learned_needs.get(&job.id).copied().or_else(|| needs(&job.spec.target))
     }
 
     /// Whether delegated runs may wait for a slot that has become free.
@@ -137,7 +137,7 @@ impl Memory {
         self.delegated_wait
     }
 
-    /// No slot is free, so delegated runs were not searched. The next free slot starts the search.
+    /// Notes that delegated runs were not searched, because no slot is free. The next free slot starts the search.
     pub(crate) fn no_slot_for_delegated(&mut self) {
         self.delegated_wait = true;
     }
@@ -145,13 +145,13 @@ impl Memory {
     /// Jobs at their slot limit that have delegated runs. The search skips them, so that they do not hide runs of other jobs.
     pub(crate) fn full_delegated(&mut self, slots: usize) -> Vec<JobId> {
         let mut full = std::mem::take(&mut self.full_delegated);
-        full.retain(|_, job| self.is_full(SlotUser::of(job), slots));
+        full.retain(|_, job| self.is_at_slot_limit(SlotUser::of(job), slots));
         self.full_delegated = full;
         self.delegated_wait = !self.full_delegated.is_empty();
         self.full_delegated.keys().copied().collect()
     }
 
-    /// Promises slots to delegated runs, as far as the limits per job and per destination allow. The others keep waiting.
+    /// Reserves slots for delegated runs, as far as the limits per job and per destination allow. The others keep waiting.
     pub(crate) fn choose_delegated(
         &mut self,
         found: Vec<WaitingRun>,
@@ -164,7 +164,7 @@ impl Memory {
             let Some(job) = jobs.get(&run.job) else { continue };
             let user = SlotUser::of(job);
             if self.may_have_slot(user, slots) {
-                self.promise_slot(user);
+                self.reserve_slot(user);
                 chosen.push(run);
                 continue;
             }
@@ -176,22 +176,22 @@ impl Memory {
         Chosen { runs: chosen, more_full: self.full_delegated.len() > full }
     }
 
-    /// Applies the claims on delegated runs. Slots were promised to `asked`.
+    /// Applies the claims on delegated runs. Slots were reserved for `asked`.
     pub(crate) fn delegated_claimed(&mut self, asked: &[WaitingRun], claimed: Vec<DelegatedRun>) -> Vec<Claimed> {
-        self.delegated_unclaimed(asked, false);
+        self.delegated_not_claimed(asked, false);
         let mut add =
             |taken: DelegatedRun| Claimed { delegated: true, ..self.add_claim(taken.run, taken.job, taken.due_at) };
         claimed.into_iter().map(&mut add).collect()
     }
 
-    /// The claims on delegated runs were not committed, or with `unsure` may have been. A claim that the database then has was
-    /// never sent.
-    pub(crate) fn delegated_unclaimed(&mut self, asked: &[WaitingRun], unsure: bool) {
+    /// Returns delegated runs that were not claimed to the search. With `unsure`, the claims may have been committed; their runs
+    /// were never sent.
+    pub(crate) fn delegated_not_claimed(&mut self, asked: &[WaitingRun], unsure: bool) {
         for run in asked {
-            self.end_promise(run.job);
+            self.end_reservation(run.job);
             if unsure {
                 self.unsure_claim(run);
-                self.unsure(run.job);
+                self.mark_unsure(run.job);
             }
         }
     }
@@ -201,7 +201,7 @@ impl Memory {
 #[derive(Debug)]
 pub(crate) struct Chosen {
     pub runs: Vec<WaitingRun>,
-    /// Runs of further jobs were not chosen, because their job is at its slot limit.
+    /// Whether more jobs than before were found to be at their slot limit.
     pub more_full: bool,
 }
 
@@ -230,38 +230,38 @@ mod tests {
     fn a_run_is_delegated_only_if_this_node_cannot_deliver_it_and_another_can() {
         let (none, shell) = (Capabilities::default(), Capabilities::new(&[TargetKind::Shell], vec![]));
         let mut routes = Routes::new(none.clone());
-        assert!(!routes.away(Some(SHELL)), "no node can: the attempt is made here and fails with the reason");
+        assert!(!routes.delegates(Some(SHELL)), "no node can: the attempt is made here and fails with the reason");
         routes.others = vec![(incarnation(2), none), (incarnation(3), shell.clone()), (incarnation(4), shell.clone())];
-        assert!(routes.away(Some(SHELL)) && !routes.away(None));
+        assert!(routes.delegates(Some(SHELL)) && !routes.delegates(None));
         let mut nodes: Vec<_> = (0..100).filter_map(|n| routes.node(SHELL, run(n))).collect();
         assert_eq!(nodes.len(), 100);
         nodes.sort_unstable();
         nodes.dedup();
         assert_eq!(nodes, [incarnation(3), incarnation(4)]);
         let able = Routes { own: shell, ..routes };
-        assert!(!able.away(Some(SHELL)) && able.node(SHELL, run(1)).is_none());
+        assert!(!able.delegates(Some(SHELL)) && able.node(SHELL, run(1)).is_none());
     }
     #[tokio::test(start_paused = true)]
     async fn runs_wait_for_a_capable_node_until_it_has_been_gone_for_too_long() {
-        let (patience, shell) = (Duration::from_secs(30), Capabilities::new(&[TargetKind::Shell], vec![]));
+        let (restart_max, shell) = (Duration::from_secs(30), Capabilities::new(&[TargetKind::Shell], vec![]));
         let mut routes = Routes::new(Capabilities::default());
-        routes.set_others(vec![(incarnation(2), shell.clone())], &[incarnation(2)], patience);
-        assert!(!routes.awaited(Some(SHELL)), "the node lives");
+        routes.set_others(vec![(incarnation(2), shell.clone())], &[incarnation(2)], restart_max);
+        assert!(!routes.awaits_restart(Some(SHELL)), "the node lives");
         for _ in 0..3 {
-            routes.set_others(vec![], &[incarnation(2)], patience);
-            assert!(routes.awaited(Some(SHELL)) && !routes.awaited(None), "the node is stopping");
-            tokio::time::advance(patience).await;
+            routes.set_others(vec![], &[incarnation(2)], restart_max);
+            assert!(routes.awaits_restart(Some(SHELL)) && !routes.awaits_restart(None), "the node is stopping");
+            tokio::time::advance(restart_max).await;
         }
-        routes.set_others(vec![], &[incarnation(2)], patience);
-        tokio::time::advance(patience / 2).await;
-        routes.set_others(vec![], &[], patience);
-        assert!(routes.awaited(Some(SHELL)));
-        routes.set_others(vec![(incarnation(3), shell)], &[incarnation(3)], patience);
-        assert!(!routes.awaited(Some(SHELL)) && routes.away(Some(SHELL)), "the node has restarted");
-        tokio::time::advance(patience).await;
-        routes.set_others(vec![(incarnation(3), Capabilities::default())], &[], patience);
-        tokio::time::advance(patience).await;
-        routes.set_others(vec![], &[], patience);
-        assert!(!routes.awaited(Some(SHELL)), "the attempt is made here and fails with the reason");
+        routes.set_others(vec![], &[incarnation(2)], restart_max);
+        tokio::time::advance(restart_max / 2).await;
+        routes.set_others(vec![], &[], restart_max);
+        assert!(routes.awaits_restart(Some(SHELL)));
+        routes.set_others(vec![(incarnation(3), shell)], &[incarnation(3)], restart_max);
+        assert!(!routes.awaits_restart(Some(SHELL)) && routes.delegates(Some(SHELL)), "the node has restarted");
+        tokio::time::advance(restart_max).await;
+        routes.set_others(vec![(incarnation(3), Capabilities::default())], &[], restart_max);
+        tokio::time::advance(restart_max).await;
+        routes.set_others(vec![], &[], restart_max);
+        assert!(!routes.awaits_restart(Some(SHELL)), "the attempt is made here and fails with the reason");
     }
 }

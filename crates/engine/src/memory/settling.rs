@@ -1,4 +1,4 @@
-//! Ends claims: when a claim and its run leave memory.
+//! Applies outcomes and settlements: ends claims, and removes ended runs.
 
 use everytick_domain::{
     ids::{Fence, JobId, RunId},
@@ -10,10 +10,10 @@ use everytick_domain::{
 use super::Memory;
 
 impl Memory {
-    /// The target has answered. The claim stays until its settlement is answered. An answer to an older attempt changes
-    /// nothing: its run may have been claimed again here.
+    /// Notes that the target has answered. The claim stays until its settlement is answered. An answer to an older attempt
+    /// changes nothing: this node may have claimed the run again.
     pub(crate) fn outcome_arrived(&mut self, job: JobId, run: RunId, fence: Fence) {
-        if Mutant::ActiveForgottenAtOutcome.is_on()
+        if Mutant::OpenRunRemovedAtOutcome.is_on()
             && let Some(entry) = self.jobs.get_mut(&job)
         {
             entry.open.remove(&run);
@@ -25,31 +25,32 @@ impl Memory {
             if std::mem::take(&mut own.accepted) {
                 self.accepted -= 1;
             } else {
-                self.slot_free(user);
+                self.release_slot(user);
             }
         }
     }
 
-    /// The receiver has accepted the work and will report later: this node does no more work for it.
+    /// Notes that the receiver has accepted the work and will report later. The run uses no slot of this node any more.
     pub(crate) fn accepted(&mut self, run: RunId, fence: Fence) {
         if let Some(own) = self.claims.get_mut(&run).filter(|own| own.claim.fence == fence && !own.accepted) {
             own.accepted = true;
             self.accepted += 1;
             let user = own.user;
-            self.slot_free(user);
+            self.release_slot(user);
         }
     }
 
-    /// The receiver has reported or a user has cancelled, so the run was settled elsewhere. Its job is reloaded.
+    /// Removes a claim that no longer belongs to this node, because its receiver will report, has reported, or a user cancelled
+    /// the run. Its job is reloaded.
     pub(crate) fn reported(&mut self, job: JobId, run: RunId, fence: Fence) {
         self.remove_claim(run, fence);
         self.mark_stale(job);
     }
 
-    /// A settlement is about to be sent. A load of the job meanwhile may be older than its effect.
+    /// Notes that a settlement is about to be sent. A load of the job meanwhile may be older than its effect.
     pub(crate) fn settling(&mut self, job: JobId) {
         if let Some(entry) = self.jobs.get_mut(&job) {
-            entry.under_way += 1;
+            entry.in_flight += 1;
         }
     }
 
@@ -73,24 +74,25 @@ impl Memory {
         if !verdict.is_terminal() {
             self.with_waiting.insert(job);
         }
-        self.left_waiting || self.delegated_wait || self.with_waiting.contains(&job)
+        self.due_runs_may_wait || self.delegated_wait || self.with_waiting.contains(&job)
     }
 
-    /// The settlement was refused: the run was claimed again or has ended. Its job is reloaded.
+    /// Applies a refused settlement: the run was claimed again or has ended. Its job is reloaded.
     pub(crate) fn refused(&mut self, job: JobId, run: RunId, fence: Fence) {
         self.remove_claim(run, fence);
         self.answered(job);
         self.mark_stale(job);
     }
 
+    /// Notes that a settlement was not stored. It is sent again.
     pub(crate) fn unsettled(&mut self, job: JobId) {
         self.answered(job);
     }
 
-    /// By run and fence, so that a late answer about an older attempt changes nothing.
+    /// Removes a claim by run and fence, so that a late answer about an older attempt changes nothing.
     fn remove_claim(&mut self, run: RunId, fence: Fence) {
-        if self.returning.get(&run).is_some_and(|claim| claim.fence == fence) {
-            self.returning.remove(&run);
+        if self.settling_unknown.get(&run).is_some_and(|claim| claim.fence == fence) {
+            self.settling_unknown.remove(&run);
         }
         if self.claims.get(&run).is_some_and(|own| own.claim.fence == fence)
             && let Some(own) = self.claims.remove(&run)
@@ -98,7 +100,7 @@ impl Memory {
             self.accepted -= usize::from(own.accepted);
             self.ended -= usize::from(own.ended);
             if !own.accepted && !own.ended {
-                self.slot_free(own.user);
+                self.release_slot(own.user);
             }
             self.claims_by_job.remove(&(own.job.id, run));
         }

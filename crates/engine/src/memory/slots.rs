@@ -1,5 +1,5 @@
 //! Counts the slots of a node by job and by destination, so that no job and no destination uses all of them. A slot is in use
-//! from the time it is promised to a run that is being recorded or claimed, until the work on that run has ended or its
+//! from the time it is reserved for a run that is being recorded or claimed, until the work on that run has ended or its
 //! receiver has accepted it.
 
 use everytick_domain::{
@@ -67,9 +67,10 @@ impl SlotUser {
 pub(super) struct InUse {
     jobs: Map<JobId, usize>,
     destinations: Map<Destination, usize>,
-    /// The part of these slots that is promised and not yet taken.
-    promised: Map<JobId, (usize, Option<Destination>)>,
-    promised_to: Map<Destination, usize>,
+    /// The part of these slots that is reserved and not yet used, by job.
+    reserved: Map<JobId, (usize, Option<Destination>)>,
+    /// The same part, by destination.
+    reserved_for: Map<Destination, usize>,
 }
 
 impl InUse {
@@ -81,9 +82,9 @@ impl InUse {
         destination.and_then(|destination| self.destinations.get(&destination)).copied().unwrap_or(0)
     }
 
-    /// How many slots are promised to runs of the destination.
-    pub(super) fn promised_to(&self, destination: Destination) -> usize {
-        self.promised_to.get(&destination).copied().unwrap_or(0)
+    /// How many slots are reserved for runs of the destination.
+    pub(super) fn reserved_for(&self, destination: Destination) -> usize {
+        self.reserved_for.get(&destination).copied().unwrap_or(0)
     }
 
     fn take(&mut self, SlotUser { job, destination }: SlotUser) {
@@ -93,15 +94,15 @@ impl InUse {
         }
     }
 
-    fn give_back(&mut self, SlotUser { job, destination }: SlotUser) {
-        one_less(&mut self.jobs, job);
+    fn release(&mut self, SlotUser { job, destination }: SlotUser) {
+        decrement(&mut self.jobs, job);
         if let Some(destination) = destination {
-            one_less(&mut self.destinations, destination);
+            decrement(&mut self.destinations, destination);
         }
     }
 }
 
-fn one_less<K: std::hash::Hash + Eq>(counts: &mut Map<K, usize>, key: K) {
+fn decrement<K: std::hash::Hash + Eq>(counts: &mut Map<K, usize>, key: K) {
     if let Some(count) = counts.get_mut(&key) {
         *count -= 1;
         if *count == 0 {
@@ -118,11 +119,11 @@ impl Memory {
 
     /// Whether one more run of the job may get a slot now.
     pub(super) fn may_have_slot(&self, user: SlotUser, slots: usize) -> bool {
-        self.slots_free(slots) > 0 && !self.is_full(user, slots)
+        self.slots_free(slots) > 0 && !self.is_at_slot_limit(user, slots)
     }
 
     /// Whether the job is at its slot limit, even if slots are free.
-    pub(super) fn is_full(&self, user: SlotUser, slots: usize) -> bool {
+    pub(super) fn is_at_slot_limit(&self, user: SlotUser, slots: usize) -> bool {
         let limits = Limits::of(slots, self.job_share.0);
         let used = self.in_use.of_job(user.job);
         used >= limits.job
@@ -135,8 +136,8 @@ impl Memory {
         user.destination.filter(|destination| self.destination_free(*destination, slots) == 0)
     }
 
-    /// The destination, if a tick has to wait for its slots: it is at its limit, or older ticks wait for it.
-    pub(super) fn crowded_destination(&self, user: SlotUser, tick: DbTime, slots: usize) -> Option<Destination> {
+    /// The destination, if a tick has to wait for a slot of it: the destination is at its limit, or older ticks wait for it.
+    pub(super) fn destination_to_wait_for(&self, user: SlotUser, tick: DbTime, slots: usize) -> Option<Destination> {
         let waits = |destination: &Destination| self.parked_before(tick, user.job, *destination);
         self.full_destination(user, slots).or(user.destination.filter(waits))
     }
@@ -150,14 +151,14 @@ impl Memory {
     /// Jobs with waiting runs that are at their slot limit, or that wait for a node that restarts. A search that returns their
     /// runs would hide runs of other jobs. Jobs under `cancel_previous` are not included: a waiting run supersedes the run in
     /// progress.
-    pub(crate) fn full(&mut self, slots: usize) -> Vec<JobId> {
+    pub(crate) fn jobs_at_slot_limit(&mut self, slots: usize) -> Vec<JobId> {
         let entries = self.with_waiting.iter().filter_map(|id| self.jobs.get(id));
         let full: Vec<_> = entries
             .filter(|entry| !entry.is_pulled() && entry.job.spec.overlap != Overlap::CancelPrevious)
-            .filter(|entry| self.is_full(entry.user, slots) || self.routes.awaited(entry.needs))
+            .filter(|entry| self.is_at_slot_limit(entry.user, slots) || self.routes.awaits_restart(entry.needs))
             .map(|entry| entry.user)
             .collect();
-        // Only `choose` clears it, once it has seen which runs get the free slots.
+        // Only `choose` clears the destination, after it has chosen the runs that get the free slots.
         let queued = full.iter().find_map(|user| self.full_destination(*user, slots));
         self.queued_destination = queued.or(self.queued_destination);
         let full: Vec<_> = full.iter().map(|user| user.job).collect();
@@ -165,40 +166,41 @@ impl Memory {
         full
     }
 
-    /// Promises a slot to a run of the job.
-    pub(super) fn promise_slot(&mut self, user: SlotUser) {
+    /// Reserves a slot for a run of the job.
+    pub(super) fn reserve_slot(&mut self, user: SlotUser) {
         self.reserved += 1;
-        // Promises of one job count for one destination, even if its URL changes in between: `end_promise` knows only the job.
-        let (count, destination) = self.in_use.promised.entry(user.job).or_insert((0, user.destination));
+        // Reservations of one job count for one destination, even if its URL changes in between: `end_reservation` gets only the
+        // job.
+        let (count, destination) = self.in_use.reserved.entry(user.job).or_insert((0, user.destination));
         *count += 1;
         let user = SlotUser { destination: *destination, ..user };
         self.in_use.take(user);
         if let Some(destination) = user.destination {
-            *self.in_use.promised_to.entry(destination).or_default() += 1;
+            *self.in_use.reserved_for.entry(destination).or_default() += 1;
         }
     }
 
-    /// Ends the promise: the run has its slot, or needs none.
-    pub(super) fn end_promise(&mut self, job: JobId) {
+    /// Ends a reservation: the run uses its slot now, or needs none.
+    pub(super) fn end_reservation(&mut self, job: JobId) {
         self.reserved -= 1;
-        let Some((count, destination)) = self.in_use.promised.get_mut(&job) else { return };
+        let Some((count, destination)) = self.in_use.reserved.get_mut(&job) else { return };
         let destination = *destination;
         *count -= 1;
         if *count == 0 {
-            self.in_use.promised.remove(&job);
+            self.in_use.reserved.remove(&job);
         }
         if let Some(destination) = destination {
-            one_less(&mut self.in_use.promised_to, destination);
+            decrement(&mut self.in_use.reserved_for, destination);
         }
-        self.in_use.give_back(SlotUser { job, destination });
+        self.in_use.release(SlotUser { job, destination });
     }
 
-    pub(super) fn slot_taken(&mut self, user: SlotUser) {
+    pub(super) fn occupy_slot(&mut self, user: SlotUser) {
         self.in_use.take(user);
     }
 
-    pub(super) fn slot_free(&mut self, user: SlotUser) {
-        self.in_use.give_back(user);
+    pub(super) fn release_slot(&mut self, user: SlotUser) {
+        self.in_use.release(user);
     }
 }
 
@@ -222,7 +224,7 @@ pub(super) mod tests {
     use super::*;
 
     /// A memory with these jobs, each with its URL, due every 10 s.
-    pub(in crate::memory) fn remembering(jobs: &[(&str, &str)]) -> Memory {
+    pub(in crate::memory) fn memory_with(jobs: &[(&str, &str)]) -> Memory {
         let mut memory = Memory::default();
         memory.add_partitions(&PartitionSet::all(1));
         let loaded = |(name, url): &(&str, &str)| {
@@ -248,7 +250,7 @@ pub(super) mod tests {
             }
         };
         let partition_generation = memory.partition_generation();
-        memory.horizon(jobs.iter().map(loaded).collect(), partition_generation);
+        memory.add_horizon(jobs.iter().map(loaded).collect(), partition_generation);
         memory
     }
 
@@ -296,10 +298,10 @@ pub(super) mod tests {
     #[test]
     fn one_job_uses_at_most_its_share_of_the_slots_however_many_of_its_runs_wait() {
         for (slots, share, most) in [(100, 25, 25), (1_000, 25, 250), (4, 25, 1), (1, 25, 1), (100, 50, 50)] {
-            let mut memory = remembering(&TWO);
+            let mut memory = memory_with(&TWO);
             memory.set_job_share(share);
             assert_eq!(started(&mut memory, &waiting(&TWO[..1], 400), slots, "greedy"), most, "{slots} slots");
-            assert_eq!(memory.full(slots), [job_id(TENANT, "greedy")], "the next search skips it");
+            assert_eq!(memory.jobs_at_slot_limit(slots), [job_id(TENANT, "greedy")], "the next search skips it");
             let modest = started(&mut memory, &waiting(&TWO[1..], 1), slots, "modest");
             assert_eq!(modest, usize::from(slots > 1), "{slots} slots");
         }
@@ -310,7 +312,7 @@ pub(super) mod tests {
         let names: Vec<String> = (0..10).map(|n| format!("j{n}")).collect();
         let mut jobs: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "https://slow.example/x")).collect();
         jobs.push(("other", "https://slow.example:8443/"));
-        let mut memory = remembering(&jobs);
+        let mut memory = memory_with(&jobs);
         let chosen = memory.choose(&waiting(&jobs[..10], 20), 100, 0);
         assert_eq!(chosen.len(), 75);
         assert_eq!(
@@ -326,16 +328,16 @@ pub(super) mod tests {
         let urls: Vec<String> = names.iter().map(|name| format!("https://{name}.example/")).collect();
         let jobs: Vec<(&str, &str)> =
             names.iter().zip(&urls).map(|(name, url)| (name.as_str(), url.as_str())).collect();
-        let mut memory = remembering(&jobs);
+        let mut memory = memory_with(&jobs);
         let chosen = memory.choose(&waiting(&jobs[..4], 30), 100, 0);
         assert_eq!(chosen.len(), 95, "5 of 100 slots are reserved");
-        assert_eq!(memory.full(100).len(), 4);
+        assert_eq!(memory.jobs_at_slot_limit(100).len(), 4);
         assert_eq!(started(&mut memory, &waiting(&jobs[4..], 30), 100, "j4"), 1);
     }
 
     #[test]
-    fn a_slot_is_free_again_when_the_work_or_the_promise_ends() {
-        let mut memory = remembering(&TWO);
+    fn a_slot_is_free_again_when_the_work_or_the_reservation_ends() {
+        let mut memory = memory_with(&TWO);
         let all = waiting(&TWO[..1], 10);
         let chosen = memory.choose(&all, 8, 0);
         assert_eq!(chosen.len(), 2);
@@ -346,24 +348,24 @@ pub(super) mod tests {
         memory.outcome_arrived(job.id, claimed.run.id, claimed.run.fence);
         memory.settled(job.id, claimed.run.id, claimed.run.fence, Verdict::Succeeded, 1);
         assert_eq!((memory.in_use.of_job(job.id), memory.in_use.destinations.len()), (0, 0));
-        memory.unclaimed(&[], false);
-        assert!(memory.in_use.promised.is_empty());
+        memory.not_claimed(&[], false);
+        assert!(memory.in_use.reserved.is_empty());
     }
 
     #[test]
-    fn promises_of_a_job_whose_url_changes_in_between_all_end() {
-        let mut memory = remembering(&TWO);
+    fn all_reservations_of_a_job_whose_url_changes_in_between_end() {
+        let mut memory = memory_with(&TWO);
         let [one, other] = [0, 1].map(|n| SlotUser::of(&memory.jobs()[n]));
-        memory.promise_slot(one);
-        memory.promise_slot(SlotUser { destination: other.destination, ..one });
-        memory.end_promise(one.job);
-        memory.end_promise(one.job);
-        assert!(memory.in_use.destinations.is_empty() && memory.in_use.promised_to.is_empty());
+        memory.reserve_slot(one);
+        memory.reserve_slot(SlotUser { destination: other.destination, ..one });
+        memory.end_reservation(one.job);
+        memory.end_reservation(one.job);
+        assert!(memory.in_use.destinations.is_empty() && memory.in_use.reserved_for.is_empty());
     }
 
     #[test]
     fn an_outcome_of_an_older_attempt_frees_no_slot_of_the_newer_one() {
-        let mut memory = remembering(&TWO);
+        let mut memory = memory_with(&TWO);
         let run = waiting(&TWO[..1], 1).due[0];
         let job = memory.jobs()[0].clone();
         let job = if job.id == run.job { job } else { memory.jobs()[1].clone() };

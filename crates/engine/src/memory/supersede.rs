@@ -1,5 +1,5 @@
-//! Overlap `cancel_previous`: which runs a newer run supersedes, and what came of it. The newer run starts when the cancel of
-//! the older ones is committed and, for work on this node, when that work has stopped.
+//! Overlap `cancel_previous`: chooses the runs that a newer run supersedes, and applies their cancels. The newer run starts
+//! when the cancel of the older ones is committed and, for work on this node, when that work has stopped.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,8 +14,8 @@ use super::Memory;
 impl Memory {
     /// The runs that a due run supersedes. A run that is already being stopped is not named again.
     pub(crate) fn choose_superseded(&mut self, waiting: &Waiting) -> Vec<Supersede> {
-        self.note(waiting);
-        self.end_leaving_alone();
+        self.note_waiting(waiting);
+        self.end_postponements();
         let mut due: BTreeMap<JobId, (BTreeSet<RunId>, BTreeSet<RunId>)> = BTreeMap::new();
         for run in &waiting.due {
             let (due, forced) = due.entry(run.job).or_default();
@@ -28,15 +28,15 @@ impl Memory {
         for (job, (due, forced)) in due {
             let Some(entry) = self.jobs.get_mut(&job).filter(|entry| !entry.is_stale()) else { continue };
             let Some((older, to)) = overlap::supersede(&entry.job.spec, &entry.open, &due, &forced) else { continue };
-            // A tick that is being recorded may be newer still. Its answer wakes the claim loop.
+            // A tick that is being recorded may be even newer. Its answer wakes the claim loop.
             if entry.is_recording() {
                 self.deferred = true;
                 continue;
             }
             let stopping = |run: &RunId| self.claims.get(run).is_some_and(|own| own.cancel.is_cancelled());
             let older: Vec<_> =
-                older.into_iter().filter(|run| !stopping(run) && !self.locked.contains_key(run)).collect();
-            entry.under_way += u32::try_from(older.len()).unwrap_or(u32::MAX);
+                older.into_iter().filter(|run| !stopping(run) && !self.postponed.contains_key(run)).collect();
+            entry.in_flight += u32::try_from(older.len()).unwrap_or(u32::MAX);
             named.extend(older.into_iter().map(|run| Supersede { job, run, to }));
         }
         named
@@ -48,7 +48,7 @@ impl Memory {
         for Supersede { job, run, .. } in asked {
             self.answered(*job);
             if !cancelled.contains(run) {
-                self.leave_alone(*run);
+                self.postpone(*run);
                 self.mark_stale(*job);
             } else if let Some(own) = self.claims.get(run) {
                 // The run stays open until its work has stopped.
@@ -63,11 +63,12 @@ impl Memory {
         }
     }
 
+    /// Notes that the cancels failed. With `unsure`, they may have been committed.
     pub(crate) fn supersede_failed(&mut self, asked: &[Supersede], unsure: bool) {
         for Supersede { job, .. } in asked {
             self.answered(*job);
             if unsure {
-                self.unsure(*job);
+                self.mark_unsure(*job);
             }
         }
     }
@@ -93,13 +94,13 @@ mod tests {
         job_id(TENANT, "j")
     }
 
-    /// The run of the tick at so many seconds.
+    /// The run of the tick at `seconds`.
     fn run(seconds: i64) -> RunId {
         RunId::of(job(), Cause::Tick(s(seconds)))
     }
 
     /// A memory with the job and its open runs. The claimed ones are not claims of this node.
-    fn remembering(open: &[(i64, State)]) -> Memory {
+    fn memory_with(open: &[(i64, State)]) -> Memory {
         let creation = Creation { id: job(), tenant: TENANT, partition: 0, by: "test".into(), at: START };
         let (job, cursor) =
             create(creation, JobSpec { overlap: Overlap::CancelPrevious, ..spec("j") }, &[], &CronCache::default())
@@ -122,7 +123,7 @@ mod tests {
         let mut memory = Memory::default();
         memory.add_partitions(&PartitionSet::all(1));
         let partition_generation = memory.partition_generation();
-        memory.horizon(vec![loaded], partition_generation);
+        memory.add_horizon(vec![loaded], partition_generation);
         memory
     }
 
@@ -146,7 +147,7 @@ mod tests {
 
     #[test]
     fn a_run_claimed_elsewhere_no_longer_blocks_once_its_cancel_is_committed() {
-        let mut memory = remembering(&[(10, State::Claimed), (20, State::Waiting)]);
+        let mut memory = memory_with(&[(10, State::Claimed), (20, State::Waiting)]);
         let found = waiting(&[20, 30]);
         assert!(started(&mut memory, &found).is_empty(), "a run is in progress");
         let named = memory.choose_superseded(&found);
@@ -159,7 +160,7 @@ mod tests {
 
     #[test]
     fn a_run_on_this_node_blocks_until_its_work_has_stopped() {
-        let mut memory = remembering(&[(10, State::Claimed)]);
+        let mut memory = memory_with(&[(10, State::Claimed)]);
         let entry = memory.jobs.get(&job()).unwrap().job.clone();
         let fence = Fence::from_raw(7);
         let claim = ClaimedRun {
@@ -186,7 +187,7 @@ mod tests {
 
     #[test]
     fn a_run_that_was_not_cancelled_has_ended_elsewhere_and_its_job_is_reloaded() {
-        let mut memory = remembering(&[(10, State::Claimed)]);
+        let mut memory = memory_with(&[(10, State::Claimed)]);
         let named = memory.choose_superseded(&waiting(&[20]));
         memory.superseded(&named, &[]);
         assert!(memory.has_wanted());
@@ -197,7 +198,7 @@ mod tests {
 
     #[test]
     fn no_run_is_superseded_while_a_tick_is_being_recorded() {
-        let mut memory = remembering(&[(10, State::Claimed)]);
+        let mut memory = memory_with(&[(10, State::Claimed)]);
         memory.jobs.get_mut(&job()).unwrap().begin_recording();
         assert!(memory.choose_superseded(&waiting(&[20])).is_empty());
         assert!(memory.take_deferred());

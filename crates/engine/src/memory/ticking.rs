@@ -28,12 +28,12 @@ pub(crate) struct Claimed {
 }
 
 impl Memory {
-    /// Applies the answer. Returns the runs to send. The job continues after its last recorded tick.
+    /// Applies the answer to recorded ticks. Returns the runs to send. Each job continues after its last recorded tick.
     pub(crate) fn recorded(&mut self, batch: &[JobTicks], answer: &Recorded) -> Vec<Claimed> {
         let mut send = Vec::new();
         for (ticks, answers) in batch.iter().zip(&answer.jobs) {
             for _ in ticks.rows.iter().filter(|row| row.born_claimed) {
-                self.end_promise(ticks.job);
+                self.end_reservation(ticks.job);
             }
             self.answered(ticks.job);
             let mut stale = false;
@@ -58,13 +58,14 @@ impl Memory {
             }
             if let Some(entry) = self.jobs.get_mut(&ticks.job) {
                 entry.end_recording();
-                stale |= entry.may_be_over();
+                stale |= entry.open_runs_may_have_ended();
             }
             if stale { self.mark_stale(ticks.job) } else { self.set_timer(ticks.job) }
         }
         send
     }
 
+    /// Notes a recorded tick. `ours`: this statement has recorded it; otherwise its row existed before.
     fn on_record(&mut self, ticks: &JobTicks, row: &RecordRow, ours: bool, now: DbTime) {
         let Some(entry) = self.jobs.get_mut(&ticks.job) else { return };
         let waits = !row.born_claimed && !matches!(row.tick.fate, Fate::Skip(_));
@@ -86,7 +87,7 @@ impl Memory {
         self.lagging.insert(ticks.job);
     }
 
-    /// The claim that was committed together with its tick.
+    /// Adds the claim that was committed together with its tick.
     pub(crate) fn claim_tick(&mut self, job: JobId, tick: &TickRow, now: DbTime) -> Option<Claimed> {
         let Some(job) = self.jobs.get(&job).map(|entry| entry.job.clone()) else {
             self.unsent_claim(tick.id, 1);
@@ -112,24 +113,24 @@ impl Memory {
         let user = SlotUser::of(&job);
         let own = OwnClaim { claim, tenant: run.tenant, job, user, cancel, accepted: false, ended: false, since };
         self.unsure_claims.remove(&run.id);
-        self.slot_taken(user);
+        self.occupy_slot(user);
         // A run may be claimed again while the settlement of its last attempt is pending.
         if let Some(old) = self.claims.insert(run.id, own.clone()) {
             self.accepted -= usize::from(old.accepted);
             self.ended -= usize::from(old.ended);
             if !old.accepted && !old.ended {
-                self.slot_free(old.user);
+                self.release_slot(old.user);
             }
         }
         self.claims_by_job.insert((own.job.id, run.id));
         Claimed { run, own, due_at, delegated: false }
     }
 
-    /// A batch that was not recorded, or with `unsure` has an unknown outcome.
+    /// Applies the failure of a batch: it was not recorded, or with `unsure` may have been.
     pub(crate) fn unrecorded(&mut self, batch: &[JobTicks], unsure: bool) {
         for ticks in batch {
             for _ in ticks.rows.iter().filter(|row| row.born_claimed) {
-                self.end_promise(ticks.job);
+                self.end_reservation(ticks.job);
             }
             self.answered(ticks.job);
             if unsure && Mutant::MemoryKeptAfterUnsure.is_on() {
@@ -142,7 +143,7 @@ impl Memory {
             }
             if unsure && !Mutant::MemoryKeptAfterUnsure.is_on() {
                 self.unsure_tick_claims(ticks);
-                self.unsure(ticks.job);
+                self.mark_unsure(ticks.job);
             } else {
                 self.set_timer(ticks.job);
             }
@@ -162,7 +163,7 @@ impl Memory {
                 self.lagging.remove(&plan.job);
                 self.set_timer(plan.job);
             }
-            RangeAnswer::Recorded { .. } | RangeAnswer::Stale => self.forget(plan.job),
+            RangeAnswer::Recorded { .. } | RangeAnswer::Stale => self.mark_wrong(plan.job),
         }
     }
 
@@ -171,6 +172,6 @@ impl Memory {
         if let Some(entry) = self.jobs.get_mut(&plan.job) {
             entry.end_recording();
         }
-        if unsure { self.unsure(plan.job) } else { self.set_timer(plan.job) }
+        if unsure { self.mark_unsure(plan.job) } else { self.set_timer(plan.job) }
     }
 }

@@ -1,5 +1,5 @@
-//! Raises cursors up to the last tick that is known to be recorded, in the background and in batches. It never raises one
-//! earlier.
+//! Raises cursors up to the last tick that is known to be recorded, in the background and in batches. A cursor is never raised
+//! before the commit of its ticks is confirmed.
 
 use std::sync::Arc;
 
@@ -21,34 +21,34 @@ pub(crate) async fn run(shared: Arc<Shared>) {
             () = tokio::time::sleep(RAISE_POLL_EVERY) => {}
         }
         let _pass = pulse::pass();
-        pass(&shared, false).await;
+        pass(&shared).await;
     }
 }
 
 /// Raises cursors of jobs that are no longer in memory.
 pub(crate) async fn send(shared: &Arc<Shared>, raises: &[Raise]) {
     for part in raises.chunks(TICKS_PER_BATCH_MAX) {
-        if let Err(error) = shared.ask("raise cursors", shared.parts.store.raise_cursors(part)).await {
+        if let Err(error) = shared.call("raise cursors", shared.parts.store.raise_cursors(part)).await {
             unsure::report(shared, &error);
             return;
         }
     }
 }
 
-/// Raises the cursors that have lagged long enough, or `all`. A failure does no harm, because a cursor that is too low is safe.
-pub(crate) async fn pass(shared: &Arc<Shared>, all: bool) {
+/// Raises the cursors that have lagged long enough. A failure does no harm, because a cursor that is too low is safe.
+async fn pass(shared: &Arc<Shared>) {
     loop {
         // Select cursors for many batches at once: the selection reads all lagging jobs, with memory locked.
         let (raises, partition_generation) = {
             let memory = shared.memory();
-            (memory.raises(MonoTime::now(), all, RAISES_PER_PASS_MAX), memory.partition_generation())
+            (memory.raises(MonoTime::now(), RAISES_PER_PASS_MAX), memory.partition_generation())
         };
         for part in raises.chunks(TICKS_PER_BATCH_MAX) {
             // The partitions have changed. Their new owner raises these cursors too.
             if shared.stopped.is_cancelled() || shared.memory().partition_generation() != partition_generation {
                 return;
             }
-            match shared.ask("raise cursors", shared.parts.store.raise_cursors(part)).await {
+            match shared.call("raise cursors", shared.parts.store.raise_cursors(part)).await {
                 Ok(done) => {
                     let mut memory = shared.memory();
                     // If the partitions have changed, the jobs were loaded again, perhaps with a higher cursor.

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use everytick_domain::{edit::Change, mutant::Mutant, plan::Fate};
-use everytick_store::{Actor, EditJob, JobRef, JobTicks, RangeAnswer, Recorded, RowAnswer, StoreError};
+use everytick_store::{
+    Actor, EditJob, JobRef, JobTicks, Lease, RangeAnswer, RangePlan, Recorded, RowAnswer, StoreError,
+};
 use metrics::counter;
 
 use crate::{
@@ -20,7 +22,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
         let woken = shared.wake_tick.notified();
         let pause = {
             let (memory, slots, now) = (shared.memory(), shared.parts.settings.slots, MonoTime::now());
-            let next = memory.next_timer().map(|at| shared.clock.until(at).max(memory.crowded_for(slots, now)));
+            let next = memory.next_timer().map(|at| shared.clock.until(at).max(memory.slot_wait_left(slots, now)));
             next.into_iter().chain(memory.parked_for(slots, now)).min()
         };
         let timer = async {
@@ -44,7 +46,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
 /// Records one batch. Returns `false` if the store failed, so that the caller pauses.
 pub(crate) async fn pass(shared: &Arc<Shared>) -> bool {
     let _pass = pulse::pass();
-    let statement = pulse::excused(shared.statements.read()).await;
+    let statement = pulse::untimed(shared.statements.read()).await;
     let slots = shared.parts.settings.slots;
     let now = shared.clock.now();
     let due = {
@@ -52,7 +54,7 @@ pub(crate) async fn pass(shared: &Arc<Shared>) -> bool {
         let Some(budget) = memory.tick_budget(slots, now, MonoTime::now()) else { return true };
         let due = memory.due(now, slots, TICKS_PER_BATCH_MAX.min(budget));
         if memory.parked_for(slots, MonoTime::now()).is_some() {
-            // The other recorder must know when parking ends: this one may wait for the database by then.
+            // Wake the other recorder, so that its timer includes the end of parking: this one may wait for the database then.
             shared.wake_tick.notify_one();
         }
         due
@@ -61,59 +63,75 @@ pub(crate) async fn pass(shared: &Arc<Shared>) -> bool {
         shared.wake_load.notify_one();
         return true;
     }
-    let mut well = true;
-    let mut any_unsure = false;
     let lease = shared.lease();
+    let mut failure = Failure::default();
     if !due.batch.is_empty() {
-        mutants::send_early(shared, &due.batch);
-        let sent = MonoTime::now();
-        match shared.ask("record ticks", shared.parts.store.record(&lease, &due.batch)).await {
-            Ok(answer) => {
-                shared.clock.observe(sent, answer.now);
-                apply(shared, &due.batch, &answer);
-            }
-            Err(StoreError::Refused { doing, source }) => {
-                tracing::error!(doing, %source, jobs = due.batch.len(), "the database refused the data of a batch");
-                any_unsure |= poisoned(shared, &due.batch).await;
-                well = false;
-            }
-            Err(error) => {
-                well = false;
-                any_unsure |= unsure::is(&error);
-                shared.memory().unrecorded(&due.batch, unsure::is(&error));
-                unsure::report(shared, &error);
-            }
-        }
+        record_batch(shared, &lease, &due.batch, &mut failure).await;
     }
     // Ranges come after the ticks: ticks may be on time, ranges are long past.
     for plan in &due.ranges {
-        let asked = shared.ask("record a range", shared.parts.store.record_range(&lease, plan)).await;
-        match asked {
-            Ok(answer) => {
-                shared.memory().range_recorded(plan, answer);
-                if matches!(answer, RangeAnswer::Recorded { .. }) {
-                    let reason = plan.range.reason.word();
-                    counter!("everytick_ticks_skipped_total", "reason" => reason).increment(plan.range.count);
-                }
-            }
-            Err(error) => {
-                let unsure = unsure::is(&error);
-                well = false;
-                any_unsure |= unsure;
-                shared.memory().range_unrecorded(plan, unsure);
-                unsure::report(shared, &error);
-            }
-        }
+        record_range(shared, &lease, plan, &mut failure).await;
     }
     drop(statement);
     if shared.memory().take_deferred() {
         shared.wake_claim.notify_one();
     }
-    if any_unsure && !Mutant::MemoryKeptAfterUnsure.is_on() {
+    if failure.any_unsure && !Mutant::MemoryKeptAfterUnsure.is_on() {
         unsure::resolve(shared).await;
     }
     shared.wake_load.notify_one();
-    well
+    !failure.any
+}
+
+/// Whether calls of one pass failed, and whether the outcome of any of them is unknown.
+#[derive(Default)]
+struct Failure {
+    any: bool,
+    any_unsure: bool,
+}
+
+impl Failure {
+    fn note(&mut self, unsure: bool) {
+        self.any = true;
+        self.any_unsure |= unsure;
+    }
+}
+
+async fn record_batch(shared: &Arc<Shared>, lease: &Lease, batch: &[JobTicks], failure: &mut Failure) {
+    mutants::send_early(shared, batch);
+    let sent = MonoTime::now();
+    match shared.call("record ticks", shared.parts.store.record(lease, batch)).await {
+        Ok(answer) => {
+            shared.clock.observe(sent, answer.now);
+            apply(shared, batch, &answer);
+        }
+        Err(StoreError::Refused { doing, source }) => {
+            tracing::error!(doing, %source, jobs = batch.len(), "the database refused the data of a batch");
+            failure.note(record_in_halves(shared, batch).await);
+        }
+        Err(error) => {
+            failure.note(unsure::is(&error));
+            shared.memory().unrecorded(batch, unsure::is(&error));
+            unsure::report(shared, &error);
+        }
+    }
+}
+
+async fn record_range(shared: &Arc<Shared>, lease: &Lease, plan: &RangePlan, failure: &mut Failure) {
+    match shared.call("record a range", shared.parts.store.record_range(lease, plan)).await {
+        Ok(answer) => {
+            shared.memory().range_recorded(plan, answer);
+            if matches!(answer, RangeAnswer::Recorded { .. }) {
+                let reason = plan.range.reason.word();
+                counter!("everytick_ticks_skipped_total", "reason" => reason).increment(plan.range.count);
+            }
+        }
+        Err(error) => {
+            failure.note(unsure::is(&error));
+            shared.memory().range_unrecorded(plan, unsure::is(&error));
+            unsure::report(shared, &error);
+        }
+    }
 }
 
 fn apply(shared: &Arc<Shared>, batch: &[JobTicks], answer: &Recorded) {
@@ -143,29 +161,18 @@ fn apply(shared: &Arc<Shared>, batch: &[JobTicks], answer: &Recorded) {
 
 /// Halves a refused batch until it finds the job whose ticks the database refuses. Pauses that job and records the rest.
 /// Returns whether an answer was unsure.
-async fn poisoned(shared: &Arc<Shared>, batch: &[JobTicks]) -> bool {
+async fn record_in_halves(shared: &Arc<Shared>, batch: &[JobTicks]) -> bool {
     let mut any_unsure = false;
     let mut halves: Vec<&[JobTicks]> = vec![batch];
     while let Some(part) = halves.pop() {
         let lease = shared.lease();
-        match shared.ask("record ticks", shared.parts.store.record(&lease, part)).await {
+        match shared.call("record ticks", shared.parts.store.record(&lease, part)).await {
             Ok(answer) => apply(shared, part, &answer),
             Err(StoreError::Refused { source, .. }) => match part {
                 [one] => {
                     shared.memory().unrecorded(part, false);
-                    shared.memory().forget(one.job);
-                    let note = format!("paused: the database refuses its ticks ({source})");
-                    let edit = EditJob {
-                        job: JobRef::Id(one.job),
-                        change: Change::Quarantine { note },
-                        if_match: None,
-                        cancel: false,
-                    };
-                    let actor = Actor(format!("node {}", lease.node));
-                    let asked = shared.parts.store.edit_job(one.tenant, &actor, edit);
-                    if let Err(error) = shared.ask("pause a poisoned job", asked).await {
-                        tracing::error!(%error, job = %one.job, "could not pause a job whose ticks the database refuses");
-                    }
+                    shared.memory().mark_wrong(one.job);
+                    pause_refused_job(shared, &lease, one, &source).await;
                 }
                 _ => {
                     let (left, right) = part.split_at(part.len() / 2);
@@ -181,4 +188,15 @@ async fn poisoned(shared: &Arc<Shared>, batch: &[JobTicks]) -> bool {
         }
     }
     any_unsure
+}
+
+async fn pause_refused_job(shared: &Arc<Shared>, lease: &Lease, ticks: &JobTicks, source: &impl std::fmt::Display) {
+    let note = format!("paused: the database refuses its ticks ({source})");
+    let change = Change::Quarantine { note };
+    let edit = EditJob { job: JobRef::Id(ticks.job), change, if_match: None, cancel: false };
+    let actor = Actor(format!("node {}", lease.node));
+    let call = shared.parts.store.edit_job(ticks.tenant, &actor, edit);
+    if let Err(error) = shared.call("pause a job whose ticks are refused", call).await {
+        tracing::error!(%error, job = %ticks.job, "could not pause a job whose ticks the database refuses");
+    }
 }

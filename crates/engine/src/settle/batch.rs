@@ -25,7 +25,7 @@ use crate::{
 };
 
 /// The stored error of a run if the database refuses the real one.
-const ERROR_NOT_KEPT: &str = "the error text could not be stored";
+const ERROR_NOT_STORED: &str = "the error text could not be stored";
 
 /// A settlement that is being stored, with the attempt it ends.
 struct Pending {
@@ -43,15 +43,15 @@ impl Pending {
 }
 
 pub(crate) async fn run(shared: Arc<Shared>, ended: mpsc::UnboundedReceiver<Ended>) {
-    let (left, again) = mpsc::unbounded_channel();
-    tokio::join!(settle_new(&shared, ended, left), settle_again(&shared, again));
+    let (retry, to_retry) = mpsc::unbounded_channel();
+    tokio::join!(settle_new(&shared, ended, retry), settle_again(&shared, to_retry));
 }
 
-/// Stores each group once. What fails is retried concurrently with the groups that follow.
+/// Stores each group once. What fails goes to `retry` and is retried concurrently with the groups that follow.
 async fn settle_new(
     shared: &Arc<Shared>,
     mut ended: mpsc::UnboundedReceiver<Ended>,
-    left: mpsc::UnboundedSender<Left>,
+    retry: mpsc::UnboundedSender<Remainder>,
 ) {
     loop {
         let first = tokio::select! {
@@ -76,7 +76,7 @@ async fn settle_new(
         let group = group.into_iter().map(|pending| Unsettled::new(pending, now)).collect();
         let rest = pass(shared, group).await;
         if !rest.unsettled.is_empty() {
-            let _ = left.send(rest);
+            let _ = retry.send(rest);
         }
         if shared.stopped.is_cancelled() {
             return;
@@ -86,7 +86,7 @@ async fn settle_new(
 
 /// Retries settlements that could not be stored: in halves, until the failing one is found, then that one alone with growing
 /// delays. New groups do not wait for it.
-async fn settle_again(shared: &Arc<Shared>, mut left: mpsc::UnboundedReceiver<Left>) {
+async fn settle_again(shared: &Arc<Shared>, mut to_retry: mpsc::UnboundedReceiver<Remainder>) {
     let mut queue = Queue::default();
     let mut warned = None;
     loop {
@@ -94,7 +94,7 @@ async fn settle_again(shared: &Arc<Shared>, mut left: mpsc::UnboundedReceiver<Le
         tokio::select! {
             biased;
             () = shared.stopped.cancelled() => return,
-            rest = left.recv() => match rest {
+            rest = to_retry.recv() => match rest {
                 Some(rest) => requeue(&mut queue, rest),
                 None => return,
             },
@@ -113,7 +113,7 @@ async fn settle_again(shared: &Arc<Shared>, mut left: mpsc::UnboundedReceiver<Le
     }
 }
 
-fn requeue(queue: &mut Queue<Pending>, rest: Left) {
+fn requeue(queue: &mut Queue<Pending>, rest: Remainder) {
     match rest.failed {
         Some(failed) => queue.failed(failed.size),
         None => queue.succeeded(),
@@ -144,7 +144,7 @@ fn pending(shared: &Shared, ended: Ended) -> Option<Pending> {
 }
 
 /// The part of a group that was not settled.
-struct Left {
+struct Remainder {
     unsettled: Vec<Unsettled<Pending>>,
     failed: Option<FailedGroup>,
 }
@@ -160,7 +160,7 @@ struct FailedGroup {
 /// Settles one group. Returns what has to be sent again: after an error the whole group, otherwise the runs that another
 /// session has locked. If a settlement was committed already, its repeat is refused, because its run is no longer claimed under
 /// that fence.
-async fn pass(shared: &Arc<Shared>, mut group: Vec<Unsettled<Pending>>) -> Left {
+async fn pass(shared: &Arc<Shared>, mut group: Vec<Unsettled<Pending>>) -> Remainder {
     {
         let mut memory = shared.memory();
         for pending in &group {
@@ -168,7 +168,7 @@ async fn pass(shared: &Arc<Shared>, mut group: Vec<Unsettled<Pending>>) -> Left 
         }
     }
     let settles: Vec<_> = group.iter().map(|pending| pending.item.settle.clone()).collect();
-    let answers = match shared.ask("settle runs", shared.parts.store.settle(&settles)).await {
+    let answers = match shared.call("settle runs", shared.parts.store.settle(&settles)).await {
         Ok(answers) => answers,
         Err(error) => {
             for pending in &group {
@@ -180,10 +180,10 @@ async fn pass(shared: &Arc<Shared>, mut group: Vec<Unsettled<Pending>>) -> Left 
             if let [alone] = &mut group[..] {
                 failed_alone(alone, refused);
             }
-            return Left { unsettled: group, failed };
+            return Remainder { unsettled: group, failed };
         }
     };
-    let (mut kept, waits) = (Vec::new(), apply(shared, &group, &answers));
+    let (mut outputs, waits) = (Vec::new(), apply(shared, &group, &answers));
     let mut unsettled = Vec::new();
     for (mut pending, answer) in group.into_iter().zip(answers) {
         let settlement = &pending.item.settle.settlement;
@@ -199,7 +199,7 @@ async fn pass(shared: &Arc<Shared>, mut group: Vec<Unsettled<Pending>>) -> Left 
             }
             SettleAnswer::Stale => {
                 counter!("everytick_settles_refused_total").increment(1);
-                kept.extend(printed(&pending.item));
+                outputs.extend(cancelled_output(&pending.item));
             }
             SettleAnswer::Locked => {
                 pending.postpone(MonoTime::now());
@@ -214,12 +214,12 @@ async fn pass(shared: &Arc<Shared>, mut group: Vec<Unsettled<Pending>>) -> Left 
     shared.wake_load.notify_one();
     shared.wake_tick.notify_one();
     shared.notify_flows();
-    keep(shared, &kept).await;
-    Left { unsettled, failed: None }
+    store_outputs(shared, &outputs).await;
+    Remainder { unsettled, failed: None }
 }
 
-/// Settles a batch of overdue claims. If one settlement makes the batch fail, halves it until that one is found. That one is
-/// answered as locked, and the next search finds it again.
+/// Settles a batch of lost or overdue claims. If the database refuses the data of a settlement, halves the batch until that
+/// settlement is found. Its answer is `Locked`, and the next search finds its claim again.
 pub(crate) async fn settle_in_parts(
     shared: &Shared,
     doing: &'static str,
@@ -227,7 +227,7 @@ pub(crate) async fn settle_in_parts(
 ) -> Result<Vec<SettleAnswer>, StoreError> {
     let (mut answers, mut parts) = (Vec::with_capacity(settles.len()), vec![settles]);
     while let Some(part) = parts.pop() {
-        match (shared.ask(doing, shared.parts.store.settle(part)).await, part) {
+        match (shared.call(doing, shared.parts.store.settle(part)).await, part) {
             (Ok(answered), _) => answers.extend(answered),
             (Err(error), [settle]) if error.is_for_its_data() => {
                 let source = std::error::Error::source(&error).map(ToString::to_string);
@@ -244,13 +244,14 @@ pub(crate) async fn settle_in_parts(
     Ok(answers)
 }
 
-/// If the database refuses a settlement for its data, retries it without output and error text.
+/// Prepares the retry of a settlement that failed alone. If the database refuses its data, it is retried without output and
+/// error text.
 fn failed_alone(pending: &mut Unsettled<Pending>, refused: bool) {
     let settlement = &mut pending.item.settle.settlement;
     if refused
-        && (settlement.output.is_some() || settlement.error.as_ref().is_some_and(|error| error != ERROR_NOT_KEPT))
+        && (settlement.output.is_some() || settlement.error.as_ref().is_some_and(|error| error != ERROR_NOT_STORED))
     {
-        (settlement.output, settlement.error) = (None, settlement.error.take().map(|_| ERROR_NOT_KEPT.to_owned()));
+        (settlement.output, settlement.error) = (None, settlement.error.take().map(|_| ERROR_NOT_STORED.to_owned()));
     } else {
         pending.failed_alone(MonoTime::now());
     }
@@ -283,23 +284,25 @@ fn apply(shared: &Shared, group: &[Unsettled<Pending>], answers: &[SettleAnswer]
     waits
 }
 
-/// A run that was cancelled meanwhile is over already. The output that it printed until then is still stored.
-fn printed(pending: &Pending) -> Option<KeptOutput> {
+/// The output of a run whose work was stopped because a user cancelled the run. The run has ended before, so its settlement is
+/// refused, but its output is still stored.
+fn cancelled_output(pending: &Pending) -> Option<KeptOutput> {
     let settlement = &pending.settle.settlement;
     let output = settlement.output.clone().filter(|_| settlement.verdict == Verdict::Cancelled)?;
     Some(KeptOutput { run: settlement.run, attempt: pending.attempt, output })
 }
 
-async fn keep(shared: &Arc<Shared>, kept: &[KeptOutput]) {
-    if kept.is_empty() {
+async fn store_outputs(shared: &Arc<Shared>, outputs: &[KeptOutput]) {
+    if outputs.is_empty() {
         return;
     }
-    if let Err(error) = shared.ask("store the outputs of cancelled runs", shared.parts.store.keep_outputs(kept)).await {
-        tracing::warn!(%error, runs = kept.len(), "could not store the output of cancelled runs");
+    let call = shared.parts.store.keep_outputs(outputs);
+    if let Err(error) = shared.call("store the outputs of cancelled runs", call).await {
+        tracing::warn!(%error, runs = outputs.len(), "could not store the output of cancelled runs");
     }
 }
 
-/// In its own task: an edit may wait for the job's lock, and settlements must not.
+/// Pauses the job in a task of its own: an edit may wait for the job's lock, and settlements must not.
 fn pause(shared: &Arc<Shared>, pending: Pending, note: String) {
     let task = pause_job(shared.clone(), pending, note);
     shared.parts.spawn.spawn(Box::pin(shared.loops.track_future(task)));
@@ -310,8 +313,8 @@ async fn pause_job(shared: Arc<Shared>, pending: Pending, note: String) {
     let change = Change::Pause { note: Some(note.clone()) };
     let edit = EditJob { job: JobRef::Id(settle.job), change, if_match: None, cancel: false };
     let actor = Actor(format!("node {}", shared.parts.settings.node));
-    let asked = shared.parts.store.edit_job(settle.tenant, &actor, edit);
-    match shared.ask("pause a job whose receiver is gone", asked).await {
+    let call = shared.parts.store.edit_job(settle.tenant, &actor, edit);
+    match shared.call("pause a job whose receiver is gone", call).await {
         Ok(_) => {
             tracing::warn!(job = pending.name, run = %settle.settlement.run, note, "a job was paused: its receiver is gone")
         }

@@ -1,4 +1,4 @@
-//! The one place where an outcome becomes a settlement. Every way a run can end comes here: the outcome of a delivery, the report
+//! The one place where an outcome becomes a settlement, for every way an attempt can end: the outcome of a delivery, the report
 //! of a worker or receiver, a timeout, a lost node or worker, and a cancelled delivery. The domain decides the settlement
 //! ([`Claim::settle`]); this file adds the data that a store needs to write it.
 
@@ -23,7 +23,7 @@ pub(crate) struct EndedAttempt<'a> {
     /// When the target was called; `None` for a claim that was never sent.
     pub started_at: Option<DbTime>,
     pub ended_at: DbTime,
-    /// What a worker has logged. It is stored if the outcome has no output.
+    /// The log of the worker. It is stored if the outcome has no output.
     pub log: Option<String>,
 }
 

@@ -13,11 +13,12 @@ use super::{
 use crate::{
     cluster::unsure,
     pulse,
-    settings::{LOST_PER_BATCH_MAX, REAP_LIMIT},
+    settings::{LOST_PER_BATCH_MAX, REAP_TIMEOUT},
     shared::Shared,
 };
 
-/// Settles the claims of dead nodes, as often as the lease is renewed. A separate loop, because it may take longer.
+/// Settles the claims of dead nodes, as often as the lease is renewed. A separate loop, because it may take longer than a
+/// renewal.
 pub(crate) async fn run(shared: Arc<Shared>) {
     loop {
         tokio::select! {
@@ -41,15 +42,15 @@ pub(crate) async fn run(shared: Arc<Shared>) {
 pub(crate) async fn reap(shared: &Arc<Shared>) -> Result<()> {
     loop {
         let lease = shared.lease();
-        let asked = shared.parts.store.load_lost(&lease, LOST_PER_BATCH_MAX);
-        // It reads all runs since the oldest open run of the dead nodes. It makes no claims, so a lost answer is a plain
-        // failure.
-        let silent = |_| StoreError::Failed { doing: "find lost runs", source: "no answer in time".into() };
-        let lost = pulse::excused(tokio::time::timeout(REAP_LIMIT, asked)).await.map_err(silent)??;
+        // This reads all runs since the oldest open run of the dead nodes, so it has a longer timeout. It makes no claims, so a
+        // lost answer is a plain failure.
+        let call = tokio::time::timeout(REAP_TIMEOUT, shared.parts.store.load_lost(&lease, LOST_PER_BATCH_MAX));
+        let no_answer = |_| StoreError::Failed { doing: "find lost runs", source: "no answer in time".into() };
+        let lost = pulse::untimed(call).await.map_err(no_answer)??;
         if lost.is_empty() {
             return Ok(());
         }
-        // The rest cannot be settled now: a job cannot be loaded, or another node was faster. It is not read again at once.
+        // No claim of this batch can be settled now: a job cannot be loaded, or another node was faster. Read them again later.
         if settle_lost(shared, &lost).await? == 0 {
             return Ok(());
         }
@@ -82,7 +83,7 @@ async fn settle_lost(shared: &Arc<Shared>, lost: &[ClaimedRun]) -> Result<usize>
     let settled = answers.iter().filter(|answer| **answer == SettleAnswer::Settled).count();
     counter!("everytick_runs_lost_total").increment(settled as u64);
     if settled > 0 {
-        tracing::info!(runs = settled, "settled runs whose node vanished");
+        tracing::info!(runs = settled, "settled runs of dead nodes as lost");
         shared.notify_flows();
     }
     for settle in &settles {

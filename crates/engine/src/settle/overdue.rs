@@ -1,6 +1,6 @@
 //! Settles overdue claims of workers. A run is lost if its worker sent no heartbeat for a lease, and timed out if it takes
-//! longer than its job allows. Every node searches, the leader first. Settlements are fenced, so two searches do no harm, and
-//! the death of a node does not delay a run.
+//! longer than its job allows. Every node searches, the leader first, so the loss of one node delays no settlement. Settlements
+//! are fenced, so two nodes may settle the same claim.
 
 use std::sync::Arc;
 
@@ -30,12 +30,12 @@ pub(crate) async fn run(shared: Arc<Shared>) {
             () = tokio::time::sleep(WATCH_EVERY) => {}
         }
         let _pass = pulse::pass();
-        let mut looked = pass(&shared).await;
-        if looked.is_ok() && MonoTime::now().since(superseded_at) >= SUPERSEDE_EVERY {
+        let mut result = pass(&shared).await;
+        if result.is_ok() && MonoTime::now().since(superseded_at) >= SUPERSEDE_EVERY {
             superseded_at = MonoTime::now();
-            looked = supersede::in_queues(&shared).await;
+            result = supersede::in_queues(&shared).await;
         }
-        if let Err(error) = looked {
+        if let Err(error) = result {
             unsure::report(&shared, &error);
         }
     }
@@ -45,18 +45,19 @@ pub(crate) async fn run(shared: Arc<Shared>) {
 pub(crate) async fn pass(shared: &Arc<Shared>) -> Result<()> {
     loop {
         let grace = if shared.is_leader() { Span::ZERO } else { WATCH_GRACE };
-        let asked = shared.parts.store.load_overdue_claims(grace, LOST_PER_BATCH_MAX);
-        let overdue = shared.read("find lost workers", asked).await?;
+        let call = shared.parts.store.load_overdue_claims(grace, LOST_PER_BATCH_MAX);
+        let overdue = shared.read("find lost workers", call).await?;
         if overdue.is_empty() {
             return Ok(());
         }
-        // Another node has settled these claims. They are not read again at once.
+        // Another node is settling these claims. Read them again later.
         if settle(shared, overdue).await? == 0 {
             return Ok(());
         }
     }
 }
 
+/// Returns how many claims were settled.
 async fn settle(shared: &Arc<Shared>, overdue: Vec<OverdueClaim>) -> Result<usize> {
     let now = shared.clock.now();
     let (mut settles, mut lost) = (Vec::new(), Vec::new());

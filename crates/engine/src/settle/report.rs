@@ -1,4 +1,5 @@
-//! A report of a receiver or worker about work it took: the outcome that it stands for, and whether it ended an attempt before.
+//! A report of a receiver or worker on the result of its work: the outcome that it means, and whether it has already ended an
+//! attempt.
 
 use everytick_domain::{
     ids::Fence,
@@ -35,12 +36,12 @@ impl Report {
         }
     }
 
-    /// The outcome in the words of an attempt and of the metrics.
+    /// The word for the outcome in attempts and metrics.
     pub(crate) fn word(&self) -> &'static str {
         if self.succeeded { "succeeded" } else { "failed" }
     }
 
-    /// Whether this report ended the attempt. A report without output may have stored the log instead.
+    /// Whether this report ended the attempt. For a report without output, the log may have been stored as output.
     pub(crate) fn has_ended(&self, attempt: &AttemptRecord) -> bool {
         let (output, error) = kept(self.output.clone(), self.error());
         attempt.fence == self.fence

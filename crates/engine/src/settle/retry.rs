@@ -14,9 +14,11 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Unsettled<T> {
     pub item: T,
-    /// When it should have been stored.
+    /// When it was first sent.
     pub since: MonoTime,
+    /// When it is sent next.
     at: MonoTime,
+    /// How often it was postponed.
     postponed: u32,
     /// It failed when it was sent alone.
     alone: bool,
@@ -34,7 +36,7 @@ impl<T> Unsettled<T> {
         self.at = now.plus(pause);
     }
 
-    /// It failed when it was sent alone.
+    /// Notes that it failed when it was sent alone, and postpones it.
     pub(crate) fn failed_alone(&mut self, now: MonoTime) {
         self.alone = true;
         self.postpone(now);
@@ -113,16 +115,16 @@ mod tests {
 
     /// Stores all but the bad ones. Returns the stored ones in order, and how many batches it took.
     fn drain(queue: &mut Queue<usize>, bad: &[usize], now: MonoTime) -> (Vec<usize>, usize) {
-        let (mut filed, mut batches) = (Vec::new(), 0);
+        let (mut stored, mut batches) = (Vec::new(), 0);
         loop {
             let mut taken = queue.take(now, |_| 1);
             if taken.is_empty() {
-                return (filed, batches);
+                return (stored, batches);
             }
             batches += 1;
             if !taken.iter().any(|unsettled| bad.contains(&unsettled.item)) {
                 queue.succeeded();
-                filed.extend(taken.into_iter().map(|unsettled| unsettled.item));
+                stored.extend(taken.into_iter().map(|unsettled| unsettled.item));
                 continue;
             }
             queue.failed(taken.len());
@@ -137,9 +139,9 @@ mod tests {
     async fn a_settlement_that_cannot_be_stored_is_found_and_delays_no_other() {
         let now = MonoTime::now();
         let mut queue = queue(0..1_000, now);
-        let (mut filed, batches) = drain(&mut queue, &[400], now);
-        filed.sort_unstable();
-        assert_eq!(filed, (0..1_000).filter(|item| *item != 400).collect::<Vec<_>>());
+        let (mut stored, batches) = drain(&mut queue, &[400], now);
+        stored.sort_unstable();
+        assert_eq!(stored, (0..1_000).filter(|item| *item != 400).collect::<Vec<_>>());
         assert!(batches < 60, "{batches} batches");
         assert_eq!((queue.len(), queue.oldest().map(|unsettled| unsettled.item)), (1, Some(400)));
     }

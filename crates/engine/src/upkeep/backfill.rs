@@ -1,6 +1,6 @@
 //! Advances each backfill by one step in a pass: counts the runs that have ended, and creates as many new runs as its limits
-//! allow. A step is one commit and needs nothing from this node's memory, so after any answer, or none, the next pass
-//! continues.
+//! allow. A step is one commit and uses nothing from this node's memory. So after a failure or an unknown outcome the next pass
+//! simply continues.
 
 use std::sync::Arc;
 
@@ -26,14 +26,14 @@ pub(crate) async fn run(shared: Arc<Shared>) {
 /// Advances each backfill whose job this node owns by one step. Returns how many runs were created.
 pub(crate) async fn pass(shared: &Arc<Shared>) -> Result<usize> {
     let (mut after, mut made) = (None, 0);
-    let kept = shared.parts.settings.history;
+    let history = shared.parts.settings.history;
     loop {
         let partitions = shared.partitions();
         if partitions.is_empty() {
             return Ok(made);
         }
-        let asked = shared.parts.store.load_backfills(&partitions, after, BACKFILLS_PER_READ_MAX);
-        let found = shared.read("find backfills", asked).await?;
+        let call = shared.parts.store.load_backfills(&partitions, after, BACKFILLS_PER_READ_MAX);
+        let found = shared.read("find backfills", call).await?;
         if found.is_empty() {
             return Ok(made);
         }
@@ -43,8 +43,8 @@ pub(crate) async fn pass(shared: &Arc<Shared>) -> Result<usize> {
             }
             after = Some(id);
             let lease = shared.lease();
-            let step = shared.parts.store.advance_backfill(&lease, id, kept);
-            match shared.ask("create runs of a backfill", step).await {
+            let step = shared.parts.store.advance_backfill(&lease, id, history);
+            match shared.call("create runs of a backfill", step).await {
                 Ok(advanced) if advanced.made > 0 => {
                     made += advanced.made;
                     shared.parts.hints.run_waits();

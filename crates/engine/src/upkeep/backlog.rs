@@ -1,5 +1,5 @@
 //! Processes backlogs that were too long for one transaction: waiting runs to cancel, or to move with their job. Each batch is
-//! one commit and needs nothing from this node's memory, so after any answer, or none, the next batch continues.
+//! one commit and uses nothing from this node's memory. So after a failure or an unknown outcome the next pass simply continues.
 
 use std::sync::Arc;
 
@@ -29,14 +29,14 @@ pub(crate) async fn run(shared: Arc<Shared>) {
 
 /// Processes batches until none is left. Returns how many runs were cancelled or moved.
 pub(crate) async fn pass(shared: &Arc<Shared>) -> Result<usize> {
-    let mut worked = 0;
+    let mut processed = 0;
     for _ in 0..BACKLOG_BATCHES_MAX {
         if shared.stopping() {
             break;
         }
-        let step = shared.ask("process a backlog", shared.parts.store.advance_backlog()).await?;
+        let step = shared.call("process a backlog", shared.parts.store.advance_backlog()).await?;
         let Some(job) = step.job else { break };
-        worked += step.cancelled + step.moved;
+        processed += step.cancelled + step.moved;
         if step.cancelled > 0 {
             counter!("everytick_runs_total", "state" => "cancelled").increment(step.cancelled as u64);
             shared.notify_flows();
@@ -50,5 +50,5 @@ pub(crate) async fn pass(shared: &Arc<Shared>) -> Result<usize> {
             break;
         }
     }
-    Ok(worked)
+    Ok(processed)
 }

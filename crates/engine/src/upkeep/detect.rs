@@ -1,4 +1,4 @@
-//! Finds dead schedules: jobs with a past tick that has no record. The rules exclude this, but a bug, a restored backup or
+//! Finds dead schedules: jobs with a past tick that has no record. The invariants exclude this, but a bug, a restored backup or
 //! manual SQL can cause it. Then the tick is recorded and an error is logged. The leader checks all jobs, one page at a time.
 //! The same search deletes expired one-shot jobs (`expire`).
 
@@ -31,7 +31,7 @@ pub(crate) struct Walk {
 
 pub(crate) async fn run(shared: Arc<Shared>) {
     let mut walk = Walk::default();
-    // At first, the nodes still record the ticks that were missed while none ran.
+    // After a start, the nodes first record the ticks that were missed while no node ran.
     let mut wait = margin(&shared).into();
     loop {
         tokio::select! {
@@ -72,20 +72,20 @@ pub(crate) async fn walk(shared: &Arc<Shared>) -> Result<usize> {
 
 /// Checks one page of jobs. Returns how many dead schedules were repaired.
 pub(crate) async fn pass(shared: &Arc<Shared>, walk: &mut Walk) -> Result<usize> {
-    let asked = shared.parts.store.walk_jobs(walk.after, DETECT_JOBS_PER_PAGE);
-    let page = shared.read("read a page of all jobs", asked).await?;
+    let call = shared.parts.store.walk_jobs(walk.after, DETECT_JOBS_PER_PAGE);
+    let page = shared.read("read a page of all jobs", call).await?;
     let now = shared.clock.now();
     expire::pass(shared, page.jobs.iter().map(|walked| (&walked.job, walked.cursor)), now).await;
-    let (margin, kept) = (margin(shared), shared.parts.settings.history);
-    let looked: Vec<(WalkedJob, Window)> = page
+    let (margin, history) = (margin(shared), shared.parts.settings.history);
+    let checked: Vec<(WalkedJob, Window)> = page
         .jobs
         .into_iter()
-        .filter_map(|walked| window(&walked.job, now, margin, kept).map(|window| (walked, window)))
+        .filter_map(|walked| window(&walked.job, now, margin, history).map(|window| (walked, window)))
         .collect();
-    let windows: Vec<_> = looked.iter().map(|(walked, window)| (walked.job.id, *window)).collect();
+    let windows: Vec<_> = checked.iter().map(|(walked, window)| (walked.job.id, *window)).collect();
     let ledgers = shared.read("read recorded ticks", shared.parts.store.load_ledgers(&windows)).await?;
     let mut repaired = 0;
-    for ((walked, window), ledger) in looked.into_iter().zip(ledgers) {
+    for ((walked, window), ledger) in checked.into_iter().zip(ledgers) {
         let found = missing(&walked.job, walked.cursor, window, &ledger, now);
         if is_dead(&mut walk.suspects, walked.job.id, &found) {
             // A job that cannot be repaired does not stop the search.
@@ -99,8 +99,8 @@ pub(crate) async fn pass(shared: &Arc<Shared>, walk: &mut Walk) -> Result<usize>
     Ok(repaired)
 }
 
-/// A tick that the cursor has passed will never be recorded. A tick at or after the cursor may still be, so it must be missing
-/// twice.
+/// Whether the schedule of a job is dead. A tick that the cursor has passed will never be recorded. A tick at or after the cursor
+/// may still be recorded, so two searches must find it missing.
 fn is_dead(suspects: &mut BTreeMap<JobId, DbTime>, job: JobId, found: &Missing) -> bool {
     let suspect = suspects.remove(&job);
     if !found.passed.is_empty() {
@@ -116,7 +116,7 @@ fn is_dead(suspects: &mut BTreeMap<JobId, DbTime>, job: JobId, found: &Missing) 
     false
 }
 
-/// Records the lost ticks, makes the owner reload the job, and logs it.
+/// Records the lost ticks, makes the owner reload the job, and logs an error. Returns `false` if the job was changed meanwhile.
 async fn repair(shared: &Arc<Shared>, walked: &WalkedJob, found: Missing) -> Result<bool> {
     let job = &walked.job;
     let ticks: Vec<String> = found.ticks().take(TICKS_NAMED_MAX).map(|tick| tick.to_string()).collect();
@@ -130,7 +130,7 @@ async fn repair(shared: &Arc<Shared>, walked: &WalkedJob, found: Missing) -> Res
         priority: job.spec.priority,
         rows: found.passed.into_iter().map(|tick| RecordRow { tick, born_claimed: false }).collect(),
     };
-    let done = shared.ask("record lost ticks", shared.parts.store.repair(&shared.lease(), &lost)).await?;
+    let done = shared.call("record lost ticks", shared.parts.store.repair(&shared.lease(), &lost)).await?;
     // If the repair was refused, the job was changed meanwhile. The next search checks the new definition.
     if done {
         counter!("everytick_dead_schedules_total").increment(1);

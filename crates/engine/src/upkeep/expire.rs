@@ -1,5 +1,5 @@
-//! Deletes one-shot jobs when their `keep` time after the end of the last run has passed. The leader does this as part of the
-//! search for dead schedules.
+//! Deletes one-shot jobs whose last run ended longer ago than `keep`. The leader does this as part of the search for dead
+//! schedules.
 
 use std::sync::Arc;
 
@@ -44,7 +44,7 @@ async fn expire(shared: &Arc<Shared>, job: &Job, now: DbTime) -> Result<()> {
     }
     let edit = EditJob { job: named, change: Change::Delete, if_match: Some(record.job.version), cancel: false };
     let actor = Actor(format!("node {}", shared.parts.settings.node));
-    match shared.ask("delete an expired one-shot job", store.edit_job(job.tenant, &actor, edit)).await {
+    match shared.call("delete an expired one-shot job", store.edit_job(job.tenant, &actor, edit)).await {
         // The job was changed meanwhile, or other jobs depend on it.
         Err(StoreError::VersionMismatch { .. } | StoreError::NotFound(_) | StoreError::InUse { .. }) => Ok(()),
         done => {

@@ -3,10 +3,10 @@
 //! by the flow's row, so two nodes that advance the same flow do no harm.
 //!
 //! One flow never stops the others. Each is advanced by its own call, with its own timeout. A flow that failed is
-//! [retried](Round) with backoff, at most two such flows a pass. After too many failures its next jobs are recorded as skipped
-//! with the reason `error`. A pass continues where the last one ended.
+//! [retried](Progress) with backoff, at most two such flows a pass. After too many failures its next jobs are recorded as
+//! skipped with the reason `error`. A pass continues where the last one ended.
 
-mod round;
+mod progress;
 
 use std::sync::Arc;
 
@@ -14,8 +14,8 @@ use everytick_domain::{ids::RunId, run::SkipReason};
 use everytick_store::{Advanced, Result, StoreError};
 use metrics::counter;
 
-pub(crate) use round::Round;
-use round::{Failure, Next};
+pub(crate) use progress::Progress;
+use progress::{Failure, Next};
 
 use crate::{
     clock::MonoTime,
@@ -36,7 +36,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
         let _pass = pulse::pass();
         match pass(&shared).await {
             Ok(_) => {}
-            // The steps stay, so the next pass reads them. Memory is not stale: the new runs only wait.
+            // The steps stay, so the next pass reads them. No job becomes stale: the new runs only wait.
             Err(error) => {
                 let source = std::error::Error::source(&error).map(ToString::to_string);
                 unsure::log(&shared, &format!("could not advance flows: {error}"), source.as_ref());
@@ -49,23 +49,23 @@ pub(crate) async fn run(shared: Arc<Shared>) {
 /// wait.
 pub(crate) async fn pass(shared: &Arc<Shared>) -> Result<usize> {
     let (begin, mut started) = (shared.flows().begin(), 0);
-    started += stretch(shared, begin, None).await?;
+    started += advance_between(shared, begin, None).await?;
     if begin.is_some() {
-        started += stretch(shared, None, begin).await?;
+        started += advance_between(shared, None, begin).await?;
     }
     // A child that was skipped has itself left a step.
     while shared.parts.store.take_steps_written() && !shared.stopped.is_cancelled() {
-        started += stretch(shared, None, None).await?;
+        started += advance_between(shared, None, None).await?;
     }
     Ok(started)
 }
 
 /// Advances the flows after `after`, up to and including `until`.
-async fn stretch(shared: &Arc<Shared>, mut after: Option<RunId>, until: Option<RunId>) -> Result<usize> {
+async fn advance_between(shared: &Arc<Shared>, mut after: Option<RunId>, until: Option<RunId>) -> Result<usize> {
     let mut started = 0;
     loop {
-        let asked = shared.parts.store.flows_with_steps(after, FLOWS_PER_BATCH_MAX);
-        let page = shared.ask("find flows to advance", asked).await?;
+        let call = shared.parts.store.flows_with_steps(after, FLOWS_PER_BATCH_MAX);
+        let page = shared.call("find flows to advance", call).await?;
         let full = page.len() >= FLOWS_PER_BATCH_MAX;
         for flow in page {
             if shared.stopped.is_cancelled() || until.is_some_and(|until| flow > until) {
@@ -90,8 +90,8 @@ async fn advance(shared: &Arc<Shared>, flow: RunId) -> usize {
         let store = &shared.parts.store;
         let answer = match &next {
             Next::Wait => return started,
-            Next::Advance => shared.ask("advance a flow", store.advance_flow(flow)).await,
-            Next::GiveUp(why) => shared.ask("give up a flow", store.give_up_flow(flow, why)).await,
+            Next::Advance => shared.call("advance a flow", store.advance_flow(flow)).await,
+            Next::GiveUp(why) => shared.call("give up a flow", store.give_up_flow(flow, why)).await,
         };
         match answer {
             Ok(advanced) => {
@@ -131,6 +131,6 @@ fn failed(shared: &Shared, flow: RunId, error: &StoreError) {
         refused: matches!(error, StoreError::Refused { .. }),
         why: source.as_ref().map_or_else(|| error.to_string(), |source| format!("{error}: {source}")),
     };
-    let tries = shared.flows().failed(flow, failure, MonoTime::now());
-    tracing::warn!(%flow, %error, source, tries, "a flow could not be advanced; it is retried with backoff");
+    let failures = shared.flows().failed(flow, failure, MonoTime::now());
+    tracing::warn!(%flow, %error, source, failures, "a flow could not be advanced; it is retried with backoff");
 }

@@ -1,4 +1,4 @@
-//! Deletes runs and audit rows that are older than the operator keeps, in small batches.
+//! Deletes runs and audit rows that are older than the operator's settings, in small batches.
 
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ pub(crate) async fn pass(shared: &Arc<Shared>) {
 async fn prune_runs(shared: &Shared, before: DbTime) {
     loop {
         // Without the statement timeout: the store drops whole days under its own limits.
-        match pulse::excused(shared.parts.store.prune(before, PRUNE_BATCH)).await {
+        match pulse::untimed(shared.parts.store.prune(before, PRUNE_BATCH)).await {
             Ok(pruned) if pruned == Pruned::default() || shared.stopping() => return,
             Ok(_) => tokio::task::yield_now().await,
             // Pruning makes no claims, so a lost answer leaves nothing to resolve.
@@ -51,7 +51,7 @@ async fn prune_runs(shared: &Shared, before: DbTime) {
 
 async fn prune_audit(shared: &Shared, before: DbTime) {
     loop {
-        match shared.ask("prune the audit trail", shared.parts.store.prune_audit(before, PRUNE_BATCH)).await {
+        match shared.call("prune the audit trail", shared.parts.store.prune_audit(before, PRUNE_BATCH)).await {
             Ok(0) => return,
             Ok(_) if shared.stopping() => return,
             Ok(_) => tokio::task::yield_now().await,

@@ -24,11 +24,11 @@ use everytick_store::{
     conformance::{START, TENANT, actor, by_name, overlapping},
 };
 
-/// Different bytes at each call.
+/// Entropy with different bytes at each call.
 #[derive(Default)]
-struct Different(AtomicU8);
+struct CountingEntropy(AtomicU8);
 
-impl Entropy for Different {
+impl Entropy for CountingEntropy {
     fn fill(&self, bytes: &mut [u8]) {
         bytes.fill(self.0.fetch_add(1, Ordering::Relaxed));
     }
@@ -56,7 +56,7 @@ impl Counted {
         let calls = Arc::new(Calls::default());
         let store = SimStore::new(Arc::new(ManualClock::at(START)), Limits::default()).connect(calls.clone());
         let commands =
-            Commands::new(Arc::new(store), Hints::default(), Arc::new(Different::default()), LiveLogs::default());
+            Commands::new(Arc::new(store), Hints::default(), Arc::new(CountingEntropy::default()), LiveLogs::default());
         let target = TargetSpec::Queue(QueueTarget { name: "q".into() });
         let spec = JobSpec { schedule: None, target, ..overlapping("j") };
         commands.create_jobs(TENANT, &actor(), vec![spec], None).await.unwrap().remove(0).unwrap();
@@ -64,8 +64,8 @@ impl Counted {
     }
 
     async fn trigger(&self, force: bool) -> RunId {
-        let ask = Trigger { job: by_name("j"), payload: None, force, idempotency: None };
-        self.commands.trigger(TENANT, &actor(), ask).await.unwrap().id
+        let request = Trigger { job: by_name("j"), payload: None, force, idempotency: None };
+        self.commands.trigger(TENANT, &actor(), request).await.unwrap().id
     }
 
     /// Triggers a run and claims it as a worker.

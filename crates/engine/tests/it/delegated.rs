@@ -16,7 +16,7 @@ use everytick_store::{
 use everytick_targets::{Dispatch, LiveOutput, Target};
 use tokio_util::sync::CancellationToken;
 
-use crate::alone::Alone;
+use crate::harness::Harness;
 
 /// Counts the deliveries of each job. A delivery lasts 28 s: it ends between two polls, which are 5 s apart.
 #[derive(Default)]
@@ -37,17 +37,17 @@ impl Target for Slow {
     }
 }
 
-/// The fate of the next calls at one point, and how many calls it affects.
+/// Injects one fault into the next calls at one point. Stores the point, the fault, and how many calls it affects.
 #[derive(Default)]
-struct Aimed(Mutex<Option<(Point, Call, usize)>>);
+struct AimedFault(Mutex<Option<(Point, Call, usize)>>);
 
-impl Aimed {
+impl AimedFault {
     fn at(&self, point: Point, call: Call, calls: usize) {
         *self.0.lock().unwrap() = Some((point, call, calls));
     }
 }
 
-impl Faults for Aimed {
+impl Faults for AimedFault {
     fn call(&self, point: Point) -> Option<Call> {
         let mut aimed = self.0.lock().unwrap();
         let (_, call, calls) = aimed.as_mut().filter(|(at, _, calls)| *at == point && *calls > 0)?;
@@ -59,97 +59,98 @@ impl Faults for Aimed {
 /// The node that receives the runs.
 const RECEIVER: u128 = 1;
 
-/// A second node that owns no partition. Its lease publishes no capabilities, so the receiver sees no node that can do less.
-async fn owner(alone: &Alone<Slow>) -> Lease {
-    alone.store.join(&NodeInfo::named("owner"), incarnation(2), TTL).await.unwrap().0
+/// A second node that owns no partition. Its lease publishes no capabilities, so the receiver knows of no node that can deliver
+/// less.
+async fn owner(harness: &Harness<Slow>) -> Lease {
+    harness.store.join(&NodeInfo::named("owner"), incarnation(2), TTL).await.unwrap().0
 }
 
 /// Creates a run and delegates it to the receiver before the receiver claims it as its own.
-async fn delegate(alone: &Alone<Slow>, owner: &Lease, job: &str, key: &str) -> RunId {
-    let run = alone.store.trigger(TENANT, &actor(), new_run(job, key)).await.unwrap().id;
+async fn delegate(harness: &Harness<Slow>, owner: &Lease, job: &str, key: &str) -> RunId {
+    let run = harness.store.trigger(TENANT, &actor(), new_run(job, key)).await.unwrap().id;
     let to = [(run, incarnation(RECEIVER))];
-    assert_eq!(alone.store.delegate(owner, &PartitionSet::all(1), &to).await.unwrap(), [run]);
+    assert_eq!(harness.store.delegate(owner, &PartitionSet::all(1), &to).await.unwrap(), [run]);
     run
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_node_delivers_runs_delegated_to_it_when_all_nodes_can_deliver_the_same() {
-    let alone = Alone::<Slow>::shared().await;
-    let engine = alone.start(RECEIVER).await;
-    let owner = owner(&alone).await;
-    let run = delegate(&alone, &owner, "j", "k").await;
+    let harness = Harness::<Slow>::shared().await;
+    let engine = harness.start(RECEIVER).await;
+    let owner = owner(&harness).await;
+    let run = delegate(&harness, &owner, "j", "k").await;
     tokio::time::sleep(Duration::from_secs(40)).await;
-    assert_eq!((alone.run(run).await.state, alone.target.deliveries("j")), (State::Succeeded, 1));
+    assert_eq!((harness.run(run).await.state, harness.target.deliveries("j")), (State::Succeeded, 1));
     engine.stop(Duration::from_secs(5)).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_search_for_delegated_runs_that_times_out_does_not_raise_the_fence() {
     for point in [Point::Peek, Point::Load] {
-        let (alone, faults) = (Alone::<Slow>::shared().await, Arc::new(Aimed::default()));
-        let store = Arc::new(alone.store.connect(faults.clone()));
-        let engine = alone.start_with(store, RECEIVER, Settings::default()).await;
+        let (harness, faults) = (Harness::<Slow>::shared().await, Arc::new(AimedFault::default()));
+        let store = Arc::new(harness.store.connect(faults.clone()));
+        let engine = harness.start_with(store, RECEIVER, Settings::default()).await;
         let fence = async || {
-            let nodes = alone.store.cluster().await.unwrap().nodes;
+            let nodes = harness.store.cluster().await.unwrap().nodes;
             nodes.iter().find(|node| node.incarnation == incarnation(RECEIVER)).unwrap().fence
         };
         let before = fence().await;
-        let owner = owner(&alone).await;
-        let run = delegate(&alone, &owner, "j", "k").await;
+        let owner = owner(&harness).await;
+        let run = delegate(&harness, &owner, "j", "k").await;
         let slow = Call { travel: Duration::from_secs(6), fate: Fate::Done, back: Duration::ZERO };
         faults.at(point, slow, usize::MAX);
         tokio::time::sleep(Duration::from_secs(20)).await;
         faults.at(point, slow, 0);
         tokio::time::sleep(Duration::from_secs(80)).await;
-        assert_eq!((alone.run(run).await.state, fence().await), (State::Succeeded, before), "{point:?}");
+        assert_eq!((harness.run(run).await.state, fence().await), (State::Succeeded, before), "{point:?}");
         engine.stop(Duration::from_secs(5)).await;
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_delegated_run_whose_claim_was_not_confirmed_is_released_unspent() {
-    let (alone, faults) = (Alone::<Slow>::shared().await, Arc::new(Aimed::default()));
-    let store = Arc::new(alone.store.connect(faults.clone()));
-    let engine = alone.start_with(store, RECEIVER, Settings::default()).await;
-    let owner = owner(&alone).await;
-    let run = delegate(&alone, &owner, "j", "k").await;
+    let (harness, faults) = (Harness::<Slow>::shared().await, Arc::new(AimedFault::default()));
+    let store = Arc::new(harness.store.connect(faults.clone()));
+    let engine = harness.start_with(store, RECEIVER, Settings::default()).await;
+    let owner = owner(&harness).await;
+    let run = delegate(&harness, &owner, "j", "k").await;
     let lost = Call { travel: Duration::ZERO, fate: Fate::ReplyLost, back: Duration::ZERO };
     faults.at(Point::Claim, lost, usize::MAX);
-    while alone.run(run).await.state == State::Waiting {
+    while harness.run(run).await.state == State::Waiting {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     faults.at(Point::Claim, lost, 0);
     tokio::time::sleep(Duration::from_secs(100)).await;
-    let record = alone.run(run).await;
+    let record = harness.run(run).await;
     assert_eq!(
         (record.state, record.attempt, record.lost),
         (State::Succeeded, 1, 0),
         "the unconfirmed claim was never sent"
     );
-    assert_eq!(alone.target.deliveries("j"), 1);
+    assert_eq!(harness.target.deliveries("j"), 1);
     engine.stop(Duration::from_secs(5)).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn delegated_runs_of_one_job_use_no_more_than_its_share_of_the_slots_and_hide_no_other_job() {
-    let alone = Alone::<Slow>::shared().await;
-    alone.create("modest").await;
+    let harness = Harness::<Slow>::shared().await;
+    harness.create("modest").await;
     let settings = Settings { slots: 20, ..Settings::default() };
-    let engine = alone.start_with(alone.store.clone(), RECEIVER, settings).await;
-    let owner = owner(&alone).await;
+    let engine = harness.start_with(harness.store.clone(), RECEIVER, settings).await;
+    let owner = owner(&harness).await;
     for n in 0..30 {
-        delegate(&alone, &owner, "j", &format!("k{n}")).await;
+        delegate(&harness, &owner, "j", &format!("k{n}")).await;
     }
     tokio::time::sleep(Duration::from_millis(10)).await;
-    delegate(&alone, &owner, "modest", "k").await;
-    while alone.target.deliveries("modest") == 0 {
+    delegate(&harness, &owner, "modest", "k").await;
+    while harness.target.deliveries("modest") == 0 {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     tokio::time::sleep(Duration::from_secs(20)).await;
-    assert_eq!(alone.target.deliveries("j"), 5, "a quarter of 20 slots");
+    assert_eq!(harness.target.deliveries("j"), 5, "a quarter of 20 slots");
     tokio::time::sleep(Duration::from_millis(8_500)).await;
-    assert_eq!(alone.target.deliveries("j"), 10, "a free slot is used before the next poll");
+    assert_eq!(harness.target.deliveries("j"), 10, "a free slot is used before the next poll");
     tokio::time::sleep(Duration::from_secs(200)).await;
-    assert_eq!(alone.target.deliveries("j"), 30, "all are delivered in the end");
+    assert_eq!(harness.target.deliveries("j"), 30, "all are delivered in the end");
     engine.stop(Duration::from_secs(5)).await;
 }

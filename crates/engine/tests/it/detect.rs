@@ -37,9 +37,9 @@ impl Target for Sink {
     }
 }
 
-struct Same;
+struct FixedEntropy;
 
-impl Entropy for Same {
+impl Entropy for FixedEntropy {
     fn fill(&self, bytes: &mut [u8]) {
         bytes.fill(7);
     }
@@ -68,7 +68,7 @@ pub(super) fn parts(bench: &Bench, target: Arc<dyn Target>) -> Parts {
         target,
         hints: Hints::default(),
         live: LiveLogs::default(),
-        entropy: Arc::new(Same),
+        entropy: Arc::new(FixedEntropy),
         spawn: Arc::new(TokioSpawn),
         wall: Arc::new(SystemClock),
         process_lives: |_| None,

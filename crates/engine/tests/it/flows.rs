@@ -59,6 +59,6 @@ async fn a_flow_that_cannot_be_advanced_is_given_up_and_does_not_stop_others() {
     let run = broken.nodes[1].run.as_ref().unwrap();
     assert_eq!(run.skip_reason, Some(SkipReason::Error));
     let why = run.error.as_deref().unwrap();
-    assert!(why.starts_with("the flow could not be advanced in 5 tries: could not advance a flow"), "{why}");
+    assert!(why.starts_with("the flow could not be advanced after 5 failures: could not advance a flow"), "{why}");
     engine.stop(Duration::from_secs(5)).await;
 }

@@ -1,4 +1,4 @@
-//! A node in virtual time, with jobs that have no schedule.
+//! A test harness: nodes in virtual time, with jobs that have no schedule.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,30 +16,31 @@ use everytick_store::{
 use everytick_targets::Target;
 
 /// A clock that follows virtual time.
-struct Virtual(tokio::time::Instant);
+struct VirtualClock(tokio::time::Instant);
 
-impl WallClock for Virtual {
+impl WallClock for VirtualClock {
     fn now(&self) -> DbTime {
         START.plus(Span::millis(u64::try_from(self.0.elapsed().as_millis()).unwrap()))
     }
 }
 
-pub struct Same;
+/// Entropy with the same bytes at each call.
+pub struct FixedEntropy;
 
-impl Entropy for Same {
+impl Entropy for FixedEntropy {
     fn fill(&self, bytes: &mut [u8]) {
         bytes.fill(7);
     }
 }
 
 /// A database, and the target that all its nodes deliver to.
-pub struct Alone<T> {
+pub struct Harness<T> {
     pub store: Arc<SimStore>,
     pub target: Arc<T>,
-    clock: Arc<Virtual>,
+    clock: Arc<VirtualClock>,
 }
 
-impl<T: Target + Default + 'static> Alone<T> {
+impl<T: Target + Default + 'static> Harness<T> {
     pub async fn new() -> Self {
         Self::on(|clock| SimStore::new(clock, Limits::default())).await
     }
@@ -51,11 +52,11 @@ impl<T: Target + Default + 'static> Alone<T> {
 
     #[expect(clippy::disallowed_methods, reason = "virtual time")]
     async fn on(store: impl FnOnce(Arc<dyn WallClock>) -> SimStore) -> Self {
-        let clock = Arc::new(Virtual(tokio::time::Instant::now()));
+        let clock = Arc::new(VirtualClock(tokio::time::Instant::now()));
         let store = Arc::new(store(clock.clone()));
-        let alone = Self { store, target: Arc::default(), clock };
-        alone.create("j").await;
-        alone
+        let harness = Self { store, target: Arc::default(), clock };
+        harness.create("j").await;
+        harness
     }
 
     /// Creates a job without a schedule.
@@ -78,7 +79,7 @@ impl<T: Target + Default + 'static> Alone<T> {
             target: self.target.clone(),
             hints: Hints::default(),
             live: LiveLogs::default(),
-            entropy: Arc::new(Same),
+            entropy: Arc::new(FixedEntropy),
             spawn: Arc::new(TokioSpawn),
             wall: self.clock.clone(),
             settings,
@@ -88,7 +89,7 @@ impl<T: Target + Default + 'static> Alone<T> {
         engine
     }
 
-    /// Triggers a run and waits so many seconds.
+    /// Triggers a run and waits for `seconds`.
     pub async fn trigger(&self, seconds: u64) -> RunId {
         let run = self.store.trigger(TENANT, &actor(), new_run("j", "k")).await.unwrap().id;
         tokio::time::sleep(Duration::from_secs(seconds)).await;

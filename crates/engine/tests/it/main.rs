@@ -2,11 +2,11 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
 
 mod accepted;
-mod alone;
 mod calls;
 mod delegated;
 mod detect;
 mod flows;
+mod harness;
 mod loading;
 mod names;
 mod not_here;

@@ -1,4 +1,4 @@
-//! A node starts under a name whose lease is still alive, in virtual time.
+//! A node starts with the name of a node whose lease is still alive, in virtual time.
 
 use std::{sync::Arc, time::Duration};
 

@@ -13,7 +13,7 @@ use everytick_store::{Store as _, conformance::TENANT};
 use everytick_targets::{Dispatch, LiveOutput, Target};
 use tokio_util::sync::CancellationToken;
 
-use crate::alone::Alone;
+use crate::harness::Harness;
 
 /// Succeeds at every delivery and remembers the attempts.
 #[derive(Default)]
@@ -40,17 +40,17 @@ impl Target for Sink {
 
 #[tokio::test(start_paused = true)]
 async fn a_run_whose_settlement_was_lost_is_lost_and_gets_the_next_attempt() {
-    let alone = Alone::<Sink>::new().await;
-    let engine = alone.start(1).await;
-    let run = alone.trigger(10).await;
-    assert_eq!(alone.run(run).await.state, State::Succeeded);
-    assert!(alone.store.lose_settlement(run));
+    let harness = Harness::<Sink>::new().await;
+    let engine = harness.start(1).await;
+    let run = harness.trigger(10).await;
+    assert_eq!(harness.run(run).await.state, State::Succeeded);
+    assert!(harness.store.lose_settlement(run));
     // The node does not learn of the promotion. The claim is compared when it is old.
     tokio::time::sleep(Duration::from_secs(80)).await;
-    let record = alone.run(run).await;
+    let record = harness.run(run).await;
     assert_eq!((record.state, record.attempt, record.lost), (State::Succeeded, 2, 1));
-    assert_eq!(alone.target.attempts(), [1, 2], "no attempt is sent twice");
-    let attempts = alone.store.list_attempts(TENANT, run).await.unwrap();
+    assert_eq!(harness.target.attempts(), [1, 2], "no attempt is sent twice");
+    let attempts = harness.store.list_attempts(TENANT, run).await.unwrap();
     let outcomes: Vec<_> = attempts.iter().map(|attempt| attempt.outcome.as_deref()).collect();
     assert_eq!(outcomes, [Some("lost"), Some("succeeded")]);
     engine.stop(Duration::from_secs(5)).await;
@@ -58,16 +58,16 @@ async fn a_run_whose_settlement_was_lost_is_lost_and_gets_the_next_attempt() {
 
 #[tokio::test(start_paused = true)]
 async fn the_lost_settlement_of_an_old_run_is_found_after_the_next_renewal() {
-    let alone = Alone::<Sink>::new().await;
-    let engine = alone.start(1).await;
-    alone.target.lasts.store(120, Ordering::Relaxed);
-    let run = alone.trigger(130).await;
-    assert_eq!(alone.run(run).await.state, State::Succeeded);
-    alone.target.lasts.store(0, Ordering::Relaxed);
-    assert!(alone.store.lose_settlement(run));
+    let harness = Harness::<Sink>::new().await;
+    let engine = harness.start(1).await;
+    harness.target.lasts.store(120, Ordering::Relaxed);
+    let run = harness.trigger(130).await;
+    assert_eq!(harness.run(run).await.state, State::Succeeded);
+    harness.target.lasts.store(0, Ordering::Relaxed);
+    assert!(harness.store.lose_settlement(run));
     tokio::time::sleep(Duration::from_secs(8)).await;
-    let record = alone.run(run).await;
+    let record = harness.run(run).await;
     assert_eq!((record.state, record.attempt, record.lost), (State::Succeeded, 2, 1));
-    assert_eq!(alone.target.attempts(), [1, 2]);
+    assert_eq!(harness.target.attempts(), [1, 2]);
     engine.stop(Duration::from_secs(5)).await;
 }

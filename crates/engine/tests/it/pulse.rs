@@ -1,4 +1,4 @@
-//! How a node notices that it does not work: loops that panic or hang, an unreachable database, slots that stay busy, and
+//! A node notices that it does not work: loops that panic or hang, an unreachable database, slots that stay busy, and
 //! deliveries that panic. On the simulated store, in virtual time.
 
 use std::{
@@ -42,9 +42,9 @@ impl WallClock for VirtualClock {
     }
 }
 
-struct Same;
+struct FixedEntropy;
 
-impl Entropy for Same {
+impl Entropy for FixedEntropy {
     fn fill(&self, bytes: &mut [u8]) {
         bytes.fill(7);
     }
@@ -56,8 +56,7 @@ enum Behaviour {
     Succeed,
     /// Accepts the work and reports later.
     Accept,
-    /// Works until it is cancelled.
-    Last,
+    WorkUntilCancelled,
     /// Panics at the first attempt of each run.
     PanicAtFirst,
 }
@@ -67,7 +66,7 @@ impl Target for Behaviour {
     async fn deliver(&self, dispatch: &Dispatch, _: &dyn LiveOutput, cancel: &CancellationToken) -> Outcome {
         match self {
             Self::Accept => Outcome::Accepted,
-            Self::Last => {
+            Self::WorkUntilCancelled => {
                 cancel.cancelled().await;
                 Outcome::Cancelled { output: None }
             }
@@ -96,7 +95,7 @@ async fn start(faults: Arc<dyn Faults>, behaviour: Behaviour, slots: usize, spec
         target: Arc::new(behaviour),
         hints: hints.clone(),
         live: LiveLogs::default(),
-        entropy: Arc::new(Same),
+        entropy: Arc::new(FixedEntropy),
         spawn: Arc::new(TokioSpawn),
         wall: clock,
         settings: Settings { slots, ..Settings::default() },
@@ -158,25 +157,25 @@ async fn a_hang_in_any_loop_makes_the_node_fail() {
 
 /// A database that refuses every call at once, or does not answer in time.
 #[derive(Default)]
-struct Away {
+struct Unreachable {
     refuses: AtomicBool,
     silent: AtomicBool,
 }
 
-impl Faults for Away {
+impl Faults for Unreachable {
     fn call(&self, _: Point) -> Option<Call> {
         let silent = self.silent.load(Ordering::Relaxed);
         let travel = Duration::from_secs(if silent { 6 } else { 0 });
-        let away = silent || self.refuses.load(Ordering::Relaxed);
-        away.then_some(Call { travel, fate: Fate::FailedBefore, back: Duration::ZERO })
+        let fails = silent || self.refuses.load(Ordering::Relaxed);
+        fails.then_some(Call { travel, fate: Fate::FailedBefore, back: Duration::ZERO })
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn while_the_database_is_unreachable_the_node_is_not_ready_and_keeps_running() {
-    let away = Arc::new(Away::default());
-    let node = start(away.clone(), Behaviour::Succeed, 10, vec![overlapping("j")]).await;
-    for kind in [&away.refuses, &away.silent] {
+    let database = Arc::new(Unreachable::default());
+    let node = start(database.clone(), Behaviour::Succeed, 10, vec![overlapping("j")]).await;
+    for kind in [&database.refuses, &database.silent] {
         tokio::time::sleep(Duration::from_secs(35)).await;
         assert_eq!(node.engine.ready(), Ok(()));
         kind.store(true, Ordering::Relaxed);
@@ -231,7 +230,8 @@ async fn a_node_is_not_ready_when_ticks_claims_or_loads_have_failed_for_15_secon
 
 #[tokio::test(start_paused = true)]
 async fn a_node_whose_slots_stay_busy_for_a_minute_is_not_ready() {
-    let node = start(Arc::new(NoFaults), Behaviour::Last, 2, vec![overlapping("j"), overlapping("k")]).await;
+    let specs = vec![overlapping("j"), overlapping("k")];
+    let node = start(Arc::new(NoFaults), Behaviour::WorkUntilCancelled, 2, specs).await;
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!(node.engine.ready(), Ok(()), "busy for 50 s");
     tokio::time::sleep(Duration::from_secs(30)).await;

@@ -34,7 +34,7 @@ pub struct Ancestor<'a> {
 /// The errors in the placeholders of a definition's payload.
 pub(super) fn problems(spec: &JobSpec) -> Vec<Invalid> {
     let Some(value) = template(spec.payload.as_deref()) else { return Vec::new() };
-    let wrong = match taken(&value) {
+    let wrong = match parent_placeholder(&value) {
         Some(placeholder) if spec.depends_on.is_empty() => {
             vec![format!("{{{{ {placeholder} }}}} refers to a parent, but depends_on is empty")]
         }
@@ -70,10 +70,10 @@ fn too_many(count: usize) -> String {
     format!("has {count} placeholders {{{{ ... }}}}; at most {PLACEHOLDERS_MAX} are allowed")
 }
 
-/// Refuses a run outside a flow whose payload refers to parents. `own` is the payload that the run brings itself.
+/// Refuses a run outside a flow whose payload refers to parents. `own` is the run's own payload, which replaces the job's.
 pub fn check_outside(spec: &JobSpec, own: Option<&str>) -> Result<(), Invalid> {
     let payload = if own.is_some() { None } else { spec.payload.as_deref() };
-    match template(payload).as_ref().and_then(taken) {
+    match template(payload).as_ref().and_then(parent_placeholder) {
         None => Ok(()),
         Some(placeholder) => Err(Invalid::new(
             "payload",
@@ -96,7 +96,7 @@ fn template(payload: Option<&str>) -> Option<Value> {
 }
 
 /// The first placeholder that refers to a parent.
-fn taken(value: &Value) -> Option<String> {
+fn parent_placeholder(value: &Value) -> Option<String> {
     let mut found = None;
     each_string(value, &mut |text| {
         for piece in pieces(text).unwrap_or_default() {

@@ -31,7 +31,7 @@ pub async fn run(world: Arc<World>, random: Random) {
     }
     let mut made = jobs.len() as u64 + 10;
     while !world.calm.load(Ordering::SeqCst) {
-        near_a_tick(&world, &random).await;
+        wait_near_a_tick(&world, &random).await;
         if jobs.is_empty() || random.chance(60) {
             made += 1;
             jobs.extend(create(&world, &random, made).await);
@@ -43,7 +43,7 @@ pub async fn run(world: Arc<World>, random: Random) {
             continue;
         }
         if has_flows(&world) && random.chance(100) {
-            ask_of_a_flow(&world, &random).await;
+            cancel_or_rerun_flow(&world, &random).await;
             continue;
         }
         let job = *random.pick(&jobs);
@@ -63,27 +63,27 @@ pub async fn run(world: Arc<World>, random: Random) {
             79..89 => {
                 let commands = world.commands(&random);
                 let force = random.chance(150);
-                let ask = Trigger { job: JobRef::Id(job), payload: None, force, idempotency: None };
-                let _ = commands.trigger(TenantId::DEFAULT, &people(), ask).await;
+                let request = Trigger { job: JobRef::Id(job), payload: None, force, idempotency: None };
+                let _ = commands.trigger(TenantId::DEFAULT, &users(), request).await;
             }
             89..91 => {
-                let _ = world.commands(&random).cancel_job(TenantId::DEFAULT, &people(), &JobRef::Id(job)).await;
+                let _ = world.commands(&random).cancel_job(TenantId::DEFAULT, &users(), &JobRef::Id(job)).await;
             }
             91..93 => {
                 let since = world.clock.now().minus(Span::seconds(random.below(60)));
                 let limit = 1 + random.below(4) as usize;
-                let ask = Redrive { job: JobRef::Id(job), since, until: None, limit, dry_run: false };
-                let _ = world.commands(&random).redrive(TenantId::DEFAULT, &people(), &ask).await;
+                let request = Redrive { job: JobRef::Id(job), since, until: None, limit, dry_run: false };
+                let _ = world.commands(&random).redrive(TenantId::DEFAULT, &users(), &request).await;
             }
-            93..96 => backfills::ask(&world, &random, job).await,
+            93..96 => backfills::request(&world, &random, job).await,
             96 => backfills::cancel(&world, &random, job).await,
             _ => cancel(&world, &random, job).await,
         }
     }
 }
 
-/// Half of the time within 50 ms of a whole second, where ticks are; otherwise at a random time.
-async fn near_a_tick(world: &World, random: &Random) {
+/// Waits: half of the time until within 50 ms of a whole second, where ticks are, otherwise until a random time.
+async fn wait_near_a_tick(world: &World, random: &Random) {
     tokio::time::sleep(random.millis(50, 2_500)).await;
     if random.chance(500) {
         let past = u64::try_from(world.clock.now().millis().rem_euclid(1_000)).unwrap();
@@ -110,7 +110,7 @@ async fn set_calendar(world: &World, random: &Random, name: &str) {
     let zone = *random.pick(&["UTC", "Asia/Tokyo", "America/New_York"]);
     let spec = CalendarSpec::new(zone, days, Vec::new()).unwrap();
     let put = PutCalendar { name: name.to_owned(), spec, if_match: None };
-    let _ = world.commands(random).put_calendar(TenantId::DEFAULT, &people(), put).await;
+    let _ = world.commands(random).put_calendar(TenantId::DEFAULT, &users(), put).await;
 }
 
 /// Two histories in five have flows.
@@ -134,8 +134,7 @@ fn parents(random: &Random, n: u64) -> Vec<DependsOn> {
     parents
 }
 
-/// Cancels or reruns a flow.
-async fn ask_of_a_flow(world: &World, random: &Random) {
+async fn cancel_or_rerun_flow(world: &World, random: &Random) {
     let commands = world.commands(random);
     let Ok(page) = commands.queries().runs(TenantId::DEFAULT, &RunFilter::default(), None, 30).await else { return };
     let flows: Vec<_> = page.items.iter().filter_map(|run| run.flow).collect();
@@ -144,20 +143,20 @@ async fn ask_of_a_flow(world: &World, random: &Random) {
     }
     let flow = *random.pick(&flows);
     if random.chance(400) {
-        let _ = commands.cancel_flow(TenantId::DEFAULT, &people(), flow).await;
+        let _ = commands.cancel_flow(TenantId::DEFAULT, &users(), flow).await;
     } else {
-        let _ = commands.rerun_flow(TenantId::DEFAULT, &people(), flow, Vec::new(), None).await;
+        let _ = commands.rerun_flow(TenantId::DEFAULT, &users(), flow, Vec::new(), None).await;
     }
 }
 
-pub fn people() -> Actor {
-    Actor("people".into())
+pub fn users() -> Actor {
+    Actor("users".into())
 }
 
 async fn edit(world: &World, random: &Random, job: JobId, change: Change, cancel: bool) {
     let commands = world.commands(random);
-    let ask = EditJob { job: JobRef::Id(job), change, if_match: None, cancel };
-    let _ = commands.edit_job(TenantId::DEFAULT, &people(), ask).await;
+    let edit = EditJob { job: JobRef::Id(job), change, if_match: None, cancel };
+    let _ = commands.edit_job(TenantId::DEFAULT, &users(), edit).await;
 }
 
 async fn current(world: &World, random: &Random, job: JobId) -> Option<JobSpec> {
@@ -171,14 +170,14 @@ async fn cancel(world: &World, random: &Random, job: JobId) {
     let filter = RunFilter { job: Some(job), ..RunFilter::default() };
     let Ok(page) = commands.queries().runs(TenantId::DEFAULT, &filter, None, 5).await else { return };
     if !page.items.is_empty() {
-        let _ = commands.cancel_run(TenantId::DEFAULT, &people(), random.pick(&page.items).id).await;
+        let _ = commands.cancel_run(TenantId::DEFAULT, &users(), random.pick(&page.items).id).await;
     }
 }
 
 async fn create(world: &World, random: &Random, n: u64) -> Option<JobId> {
     let commands = world.commands(random);
     let spec = spec(world, random, n);
-    let created = commands.create_jobs(TenantId::DEFAULT, &people(), vec![spec], None).await.ok()?;
+    let created = commands.create_jobs(TenantId::DEFAULT, &users(), vec![spec], None).await.ok()?;
     created.into_iter().next()?.ok().map(|created| created.job.id)
 }
 

@@ -14,17 +14,17 @@ use everytick_engine::commands::Backfill;
 use everytick_sim::{BackfillRow, Db, Entry};
 use everytick_store::{JobRef, WallClock};
 
-use super::{actor::people, checker::Definitions, random::Random, world::World};
+use super::{actor::users, checker::Definitions, random::Random, world::World};
 
-/// No longer than this, because a longer backfill would still wait for its rate at the end.
+/// A backfill covers at most this range. A longer one would still wait for its rate at the end of the history.
 const STRETCH_SECONDS_MAX: u64 = 20;
 
-pub async fn ask(world: &World, random: &Random, job: JobId) {
+pub async fn request(world: &World, random: &Random, job: JobId) {
     let to = world.clock.now().minus(Span::millis(random.below(30_000)));
     let from = to.minus(Span::seconds(random.below(STRETCH_SECONDS_MAX)));
     let order = *random.pick(&[Order::Oldest, Order::Newest]);
     let rate = random.chance(300).then(|| Rate { count: 1 + random.below(2) as u32, per: Span::seconds(2) });
-    let ask = Backfill {
+    let request = Backfill {
         job: JobRef::Id(job),
         stretch: Stretch { from, to, order },
         rate,
@@ -32,7 +32,7 @@ pub async fn ask(world: &World, random: &Random, job: JobId) {
         kept: Span::days(90),
         idempotency: None,
     };
-    let _ = world.commands(random).backfill(TenantId::DEFAULT, &people(), ask).await;
+    let _ = world.commands(random).backfill(TenantId::DEFAULT, &users(), request).await;
 }
 
 pub async fn cancel(world: &World, random: &Random, job: JobId) {
@@ -40,19 +40,20 @@ pub async fn cancel(world: &World, random: &Random, job: JobId) {
     let Ok(page) = commands.queries().backfills(TenantId::DEFAULT, job, None, 5).await else { return };
     if !page.items.is_empty() {
         let backfill = random.pick(&page.items).id;
-        let _ = commands.cancel_backfill(TenantId::DEFAULT, &people(), backfill, random.chance(500)).await;
+        let _ = commands.cancel_backfill(TenantId::DEFAULT, &users(), backfill, random.chance(500)).await;
     }
 }
 
-pub fn are_whole(db: &Db, jobs: &Definitions<'_>, found: &mut Vec<String>) {
+/// Each tick that a backfill has processed has one run, in order. No other tick has a run with cause `backfill`.
+pub fn check(db: &Db, jobs: &Definitions<'_>, found: &mut Vec<String>) {
     let mut made: BTreeSet<RunId> =
         db.all_runs().filter(|(_, row)| row.cause == CauseKind::Backfill).map(|(run, _)| run).collect();
     // The position in the journal at which each run was created.
-    let mut places: BTreeMap<RunId, usize> = BTreeMap::new();
-    for (place, entry) in db.journal().iter().enumerate() {
+    let mut positions: BTreeMap<RunId, usize> = BTreeMap::new();
+    for (position, entry) in db.journal().iter().enumerate() {
         if let Entry::Recorded { run, .. } = entry
             && made.contains(run)
-            && places.insert(*run, place).is_some()
+            && positions.insert(*run, position).is_some()
         {
             found.push(format!("backfill: {run} was created twice"));
         }
@@ -65,11 +66,11 @@ pub fn are_whole(db: &Db, jobs: &Definitions<'_>, found: &mut Vec<String>) {
             if !made.remove(&run) {
                 found.push(format!("backfill: {tick} of {id} was processed but has no run"));
             }
-            let place = places.get(&run).copied();
-            if place < last {
+            let position = positions.get(&run).copied();
+            if position < last {
                 found.push(format!("backfill: {tick} of {id} was processed too early"));
             }
-            last = place;
+            last = position;
         }
         if row.state == BackfillState::Done && row.position < row.ticks.len() {
             found.push(format!("backfill: {id} is done after {} of {} ticks", row.position, row.ticks.len()));

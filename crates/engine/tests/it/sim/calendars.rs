@@ -12,7 +12,7 @@ use everytick_domain::{
 };
 use everytick_sim::{Db, Entry};
 
-pub fn what_is_left_out_is_a_skip_for_that_reason(db: &Db, found: &mut Vec<String>) {
+pub fn check(db: &Db, found: &mut Vec<String>) {
     let mut calendars: BTreeMap<String, Arc<Calendar>> = BTreeMap::new();
     // An edit records the last ticks of the old definition before the edit itself is in the journal.
     let mut jobs: BTreeMap<JobId, &Job> = BTreeMap::new();
@@ -28,15 +28,15 @@ pub fn what_is_left_out_is_a_skip_for_that_reason(db: &Db, found: &mut Vec<Strin
             Entry::Recorded { run, job, .. } => {
                 let Some(row) = rows.get(run).filter(|row| row.cause == CauseKind::Tick) else { continue };
                 let skipped = row.skip_reason == Some(SkipReason::Calendar);
-                if is_left_out(&jobs, &calendars, *job, row.scheduled_at).is_some_and(|left_out| left_out != skipped) {
+                if is_excluded(&jobs, &calendars, *job, row.scheduled_at).is_some_and(|excluded| excluded != skipped) {
                     found.push(format!("I2: {} of {job} is {:?}, {:?}", row.scheduled_at, row.state, row.skip_reason));
                 }
             }
             Entry::RangeRecorded { job, from, to, reason, .. } => {
                 let Some(schedule) = jobs.get(job).and_then(|job| job.ticking()) else { continue };
                 for tick in schedule.ticks(*from, *to) {
-                    let left_out = is_left_out(&jobs, &calendars, *job, tick);
-                    if left_out.is_some_and(|left_out| left_out != (*reason == SkipReason::Calendar)) {
+                    let excluded = is_excluded(&jobs, &calendars, *job, tick);
+                    if excluded.is_some_and(|excluded| excluded != (*reason == SkipReason::Calendar)) {
                         found.push(format!("I2: {tick} of {job} is in a range for {reason:?}"));
                     }
                 }
@@ -46,9 +46,9 @@ pub fn what_is_left_out_is_a_skip_for_that_reason(db: &Db, found: &mut Vec<Strin
     }
 }
 
-/// `None` if the definition at that point of the journal does not have this tick: an edit records an `at` of a moment ago
-/// before the edit itself is in the journal.
-fn is_left_out(
+/// Whether a calendar excludes the tick. `None` if the definition at that point of the journal does not have this tick: an edit
+/// to an `at` a moment ago records that tick before the edit itself is in the journal.
+fn is_excluded(
     jobs: &BTreeMap<JobId, &Job>,
     calendars: &BTreeMap<String, Arc<Calendar>>,
     job: JobId,

@@ -15,21 +15,21 @@ use everytick_store::WallClock;
 
 use super::{backfills, calendars, flows, overlap, owners, pace, target::Delivery, world::World};
 
-/// Ticks younger than this at the end may not be recorded yet.
-const ON_THEIR_WAY: Span = Span::seconds(3);
+/// Near the end of a history, a tick younger than this may not be recorded yet, and a claim not delivered.
+const RECENT: Span = Span::seconds(3);
 /// The next run of a job begins within this time after a run has ended: workers that found nothing poll again within it.
 const NEXT_WITHIN: Span = Span::seconds(2);
-/// Runs due longer ago than this at the end must have started, unless their job may not start them.
-const STUCK: Span = Span::seconds(20);
+/// A run starts within this time after it is due, once the faults are over, unless its job may not start it.
+const STARTED_WITHIN: Span = Span::seconds(20);
 
 /// The result of one history.
-pub struct Played {
+pub struct Checked {
     pub violations: Vec<String>,
     pub ticks: usize,
     pub deliveries: usize,
 }
 
-pub fn check(world: &World) -> Played {
+pub fn check(world: &World) -> Checked {
     let end = world.clock.now();
     let deliveries = world.history.0.lock().unwrap().clone();
     world.db.inspect(|db| {
@@ -38,22 +38,22 @@ pub fn check(world: &World) -> Played {
         every_tick_once(db, &jobs, end, &mut found);
         deliveries_are_sound(db, &jobs, &deliveries, &mut found);
         the_journal_is_sound(db, &mut found);
-        calendars::what_is_left_out_is_a_skip_for_that_reason(db, &mut found);
-        owners::fences_only_rise(db, &mut found);
-        backfills::are_whole(db, &jobs, &mut found);
-        flows::flows_hold(db, end, &mut found);
+        calendars::check(db, &mut found);
+        owners::fences_only_increase(db, &mut found);
+        backfills::check(db, &jobs, &mut found);
+        flows::check(db, end, &mut found);
         // Nodes that all believe they own everything run the same jobs concurrently, so only the ledger is checked.
-        if !world.scene.lying {
-            overlap::policies_hold(db, &jobs, end, &mut found);
+        if !world.scene.ownership_ignored {
+            overlap::check(db, &jobs, end, &mut found);
             nothing_is_stuck(db, &deliveries, end, &mut found);
             owners::only_owners_write(db, &jobs, &mut found);
-            pace::late_runs_keep_it(db, &jobs, &deliveries, world.scene.nodes, &mut found);
+            pace::check(db, &jobs, &deliveries, world.scene.nodes, &mut found);
             owners::every_partition_is_owned(db, world.scene.nodes, end, &mut found);
         }
         if std::env::var_os("EVERYTICK_SIM_JOURNAL").is_some() {
             db.journal().iter().for_each(|entry| println!("{entry:?}"));
         }
-        Played {
+        Checked {
             violations: found,
             ticks: db.all_runs().filter(|(_, run)| run.cause == CauseKind::Tick).count(),
             deliveries: deliveries.len(),
@@ -71,9 +71,11 @@ pub fn trace(world: &World) -> String {
     trace.finalize().to_hex().to_string()
 }
 
-/// A definition of a job, valid from `x` on and given at `at`.
+/// One definition of a job.
 pub struct Definition<'a> {
-    x: DbTime,
+    /// The instant from which on its ticks count.
+    effective_at: DbTime,
+    /// When it was committed.
     at: DbTime,
     pub job: &'a Job,
 }
@@ -84,12 +86,12 @@ pub type Definitions<'a> = BTreeMap<JobId, Vec<Definition<'a>>>;
 fn definitions(db: &Db) -> Definitions<'_> {
     let mut jobs = Definitions::new();
     for entry in db.journal() {
-        let (job, x, at) = match entry {
+        let (job, effective_at, at) = match entry {
             Entry::Created { job, x } => (job, *x, job.updated_at),
             Entry::Edited { job, x, at } => (job, *x, *at),
             _ => continue,
         };
-        jobs.entry(job.id).or_default().push(Definition { x, at, job });
+        jobs.entry(job.id).or_default().push(Definition { effective_at, at, job });
     }
     jobs
 }
@@ -99,13 +101,16 @@ fn definitions(db: &Db) -> Definitions<'_> {
 fn every_tick_once(db: &Db, jobs: &Definitions<'_>, end: DbTime, found: &mut Vec<String>) {
     for (&id, definitions) in jobs {
         let mut expected = BTreeSet::new();
-        for (n, Definition { x, at, job }) in definitions.iter().enumerate() {
+        for (n, Definition { effective_at, at, job }) in definitions.iter().enumerate() {
             let Some(schedule) = job.ticking() else { continue };
-            let until = definitions.get(n + 1).map_or(end, |next| next.x);
+            let until = definitions.get(n + 1).map_or(end, |next| next.effective_at);
             let before = n.checked_sub(1).map(|n| definitions[n].job);
-            let fresh = before.is_none_or(|before| before.spec.schedule != job.spec.schedule);
-            // An `at` a moment in the past means now, when it is newly set.
-            let from = if fresh { job::first_cursor(&job.spec, schedule, *x, *at) } else { schedule.next_after(*x) };
+            let is_new = before.is_none_or(|before| before.spec.schedule != job.spec.schedule);
+            // A newly set `at` that is a moment in the past means now.
+            let from = match is_new {
+                true => job::first_cursor(&job.spec, schedule, *effective_at, *at),
+                false => schedule.next_after(*effective_at),
+            };
             if let Some(from) = from {
                 expected.extend(schedule.ticks(from, until));
             }
@@ -134,7 +139,7 @@ fn every_tick_once(db: &Db, jobs: &Definitions<'_>, end: DbTime, found: &mut Vec
                 found.push(format!("I11: {tick} of {id} was not a tick when it was recorded"));
             }
         }
-        for tick in expected.iter().filter(|tick| **tick < end.minus(ON_THEIR_WAY)) {
+        for tick in expected.iter().filter(|tick| **tick < end.minus(RECENT)) {
             if !recorded.contains_key(tick) {
                 found.push(format!("I2: tick {tick} of {id} has no record"));
             }
@@ -166,7 +171,7 @@ fn deliveries_are_sound(db: &Db, jobs: &Definitions<'_>, deliveries: &[Delivery]
         let retries =
             jobs.get(&delivery.job).and_then(|jobs| jobs.last()).map_or(0, |last| last.job.spec.retry.max_retries);
         if delivery.attempt > 1 + retries + LOST_MAX {
-            found.push(format!("I13: {} was tried {} times", delivery.run, delivery.attempt));
+            found.push(format!("I13: {} has {} attempts", delivery.run, delivery.attempt));
         }
     }
 }
@@ -214,14 +219,14 @@ fn nothing_is_stuck(db: &Db, deliveries: &[Delivery], end: DbTime, found: &mut V
         .collect();
     let claimed: BTreeSet<_> =
         db.all_runs().filter(|(_, row)| row.state == State::Claimed).map(|(_, row)| row.job).collect();
-    for (run, row) in db.all_runs().filter(|(_, row)| row.due_at < end.minus(STUCK)) {
-        let recent = row.started_at.is_some_and(|at| at >= end.minus(ON_THEIR_WAY));
-        // A worker that vanished keeps its lease by the database clock, which may have been set back since.
-        let leased = db.worker_claims_until(run).is_some_and(|until| until >= end.minus(ON_THEIR_WAY));
+    for (run, row) in db.all_runs().filter(|(_, row)| row.due_at < end.minus(STARTED_WITHIN)) {
+        let recent = row.started_at.is_some_and(|at| at >= end.minus(RECENT));
+        // The lease of a lost worker expires by the database clock, which may have been set back since.
+        let leased = db.worker_claims_until(run).is_some_and(|until| until >= end.minus(RECENT));
         if row.state == State::Claimed && !at_work.contains(&(run, row.fence)) && !recent && !leased {
             found.push(format!("I19: {run} is claimed under {} and no process works on it", row.fence));
         }
-        let waits = db.waits_until(run).is_some_and(|due_at| due_at < end.minus(STUCK));
+        let waits = db.waits_until(run).is_some_and(|due_at| due_at < end.minus(STARTED_WITHIN));
         if waits && row.attempt > 0 && !claimed.contains(&row.job) {
             found.push(format!("I19: {run} waits after attempt {}, and nothing blocks it", row.attempt));
         }

@@ -11,11 +11,11 @@ use everytick_domain::{
 use everytick_sim::{Db, Entry, RunRow};
 
 /// A child is recorded within this time after its parents have ended, once the faults are over.
-const TAKEN_IN_WITHIN: Span = Span::seconds(10);
+const ADVANCED_WITHIN: Span = Span::seconds(10);
 
-pub fn flows_hold(db: &Db, end: DbTime, found: &mut Vec<String>) {
+pub fn check(db: &Db, end: DbTime, found: &mut Vec<String>) {
     let rows: BTreeMap<RunId, &RunRow> = db.all_runs().collect();
-    let places = places(db, &rows);
+    let positions = positions(db, &rows);
     let mut made: BTreeMap<(RunId, JobId), usize> = BTreeMap::new();
     for row in rows.values() {
         if let Some(flow) = row.flow {
@@ -45,7 +45,7 @@ pub fn flows_hold(db: &Db, end: DbTime, found: &mut Vec<String>) {
             let Some(row) = rows.get(&run) else {
                 let ended = |(_, run, _): &(_, RunId, _)| rows.get(run).and_then(|row| row.finished_at);
                 let last = parents.iter().filter_map(ended).max();
-                if over && last.is_none_or(|last| last < end.minus(TAKEN_IN_WITHIN)) {
+                if over && last.is_none_or(|last| last < end.minus(ADVANCED_WITHIN)) {
                     found.push(format!("flow: {} has no record in {flow}, but its parents have ended", node.name));
                 }
                 continue;
@@ -56,16 +56,16 @@ pub fn flows_hold(db: &Db, end: DbTime, found: &mut Vec<String>) {
             if row.skip_reason == Some(SkipReason::Parent) && met && !cancelled {
                 found.push(format!("flow: {run} of {} was skipped in {flow}, but its edges are met", node.name));
             }
-            let began = places.recorded.get(&run).copied().unwrap_or(usize::MAX);
+            let began = positions.recorded.get(&run).copied().unwrap_or(usize::MAX);
             for (edge, parent, _) in parents.iter().filter(|(edge, ..)| outside(edge.job).is_none()) {
-                if places.ended.get(parent).is_none_or(|ended| *ended > began) {
+                if positions.ended.get(parent).is_none_or(|ended| *ended > began) {
                     found.push(format!("flow: {run} was recorded before its parent {} had ended", edge.job));
                 }
             }
         }
     }
     for run in db.all_steps() {
-        if rows.get(&run).and_then(|row| row.finished_at).is_some_and(|at| at < end.minus(TAKEN_IN_WITHIN)) {
+        if rows.get(&run).and_then(|row| row.finished_at).is_some_and(|at| at < end.minus(ADVANCED_WITHIN)) {
             found.push(format!("flow: the step of {run}, which has ended, was not processed"));
         }
     }
@@ -74,27 +74,29 @@ pub fn flows_hold(db: &Db, end: DbTime, found: &mut Vec<String>) {
 
 /// The positions in the journal at which runs were recorded and ended.
 #[derive(Default)]
-struct Places {
+struct Positions {
     recorded: BTreeMap<RunId, usize>,
     ended: BTreeMap<RunId, usize>,
 }
 
-fn places(db: &Db, rows: &BTreeMap<RunId, &RunRow>) -> Places {
-    let mut places = Places::default();
-    for (place, entry) in db.journal().iter().enumerate() {
+fn positions(db: &Db, rows: &BTreeMap<RunId, &RunRow>) -> Positions {
+    let mut positions = Positions::default();
+    for (position, entry) in db.journal().iter().enumerate() {
         match entry {
             Entry::Recorded { run, state, .. } => {
-                places.recorded.entry(*run).or_insert(place);
+                positions.recorded.entry(*run).or_insert(position);
                 if *state == State::Skipped && rows.contains_key(run) {
-                    places.ended.insert(*run, place);
+                    positions.ended.insert(*run, position);
                 }
             }
-            Entry::Settled { run, verdict, .. } if verdict.is_terminal() => _ = places.ended.insert(*run, place),
-            Entry::Cancelled { run, .. } => _ = places.ended.insert(*run, place),
+            Entry::Settled { run, verdict, .. } if verdict.is_terminal() => {
+                _ = positions.ended.insert(*run, position);
+            }
+            Entry::Cancelled { run, .. } => _ = positions.ended.insert(*run, position),
             _ => {}
         }
     }
-    places
+    positions
 }
 
 /// A run that ended while another job depended on its job, and still does, has opened a flow.
@@ -103,7 +105,7 @@ fn roots_open_flows(db: &Db, rows: &BTreeMap<RunId, &RunRow>, end: DbTime, found
     // The position in the journal since which a job depends on another.
     let mut since: BTreeMap<(JobId, JobId), usize> = BTreeMap::new();
     let mut ended: Vec<(usize, RunId, JobId)> = Vec::new();
-    for (place, entry) in db.journal().iter().enumerate() {
+    for (position, entry) in db.journal().iter().enumerate() {
         match entry {
             Entry::Created { job, .. } | Entry::Edited { job, .. } => {
                 names.insert(job.spec.name.clone(), job.id);
@@ -113,19 +115,19 @@ fn roots_open_flows(db: &Db, rows: &BTreeMap<RunId, &RunRow>, end: DbTime, found
                 };
                 since.retain(|(child, parent), _| *child != job.id || parents.contains(parent));
                 for parent in parents {
-                    since.entry((job.id, parent)).or_insert(place);
+                    since.entry((job.id, parent)).or_insert(position);
                 }
             }
-            Entry::Settled { run, job, verdict, .. } if verdict.is_terminal() => ended.push((place, *run, *job)),
-            Entry::Cancelled { run, job, .. } => ended.push((place, *run, *job)),
+            Entry::Settled { run, job, verdict, .. } if verdict.is_terminal() => ended.push((position, *run, *job)),
+            Entry::Cancelled { run, job, .. } => ended.push((position, *run, *job)),
             _ => {}
         }
     }
     let flows: BTreeSet<RunId> = db.all_flows().map(|(flow, ..)| flow).collect();
-    for (place, run, job) in ended {
+    for (position, run, job) in ended {
         let row = rows[&run];
-        let recent = row.finished_at.is_none_or(|at| at >= end.minus(TAKEN_IN_WITHIN));
-        let followed = since.iter().any(|((_, parent), since)| *parent == job && *since < place);
+        let recent = row.finished_at.is_none_or(|at| at >= end.minus(ADVANCED_WITHIN));
+        let followed = since.iter().any(|((_, parent), since)| *parent == job && *since < position);
         if row.flow.is_none() && followed && !recent && !flows.contains(&run) {
             found.push(format!("flow: {run} of {job} has ended and other jobs depend on it, but no flow was opened"));
         }

@@ -1,4 +1,4 @@
-//! The simulator finds every mutant. If it could not, its other results would prove nothing.
+//! The simulator finds every mutant. If it did not, its other results would prove nothing.
 
 use std::sync::{
     Mutex,
@@ -8,7 +8,7 @@ use std::sync::{
 use everytick_domain::mutant::Mutant;
 use everytick_sim::Point;
 
-use super::world::{Scene, play};
+use super::world::{Scene, simulate};
 
 /// Some mutants need a rare chain of faults. The search ends with the first seed that shows the mutant.
 const SEEDS_MAX: u64 = 3_000;
@@ -28,8 +28,8 @@ impl Search {
         Some(self.next.fetch_add(1, Ordering::SeqCst)).filter(|seed| *seed < SEEDS_MAX)
     }
 
-    fn play(&self, seed: u64) {
-        if let Some(violation) = play(scene(self.mutant, seed), Some(self.mutant)).violations.into_iter().next() {
+    fn simulate(&self, seed: u64) {
+        if let Some(violation) = simulate(scene(self.mutant, seed), Some(self.mutant)).violations.into_iter().next() {
             let mut found = self.found.lock().unwrap();
             if found.as_ref().is_none_or(|(earlier, _)| seed < *earlier) {
                 *found = Some((seed, violation));
@@ -38,15 +38,15 @@ impl Search {
     }
 }
 
-/// The scene in which a mutant can show itself. A mutant that needs a rare chain of faults is searched where such faults are
-/// common.
+/// The scene in which to search for a mutant. If a mutant is detected only after a rare chain of faults, the scene makes such
+/// faults common.
 fn scene(mutant: Mutant, seed: u64) -> Scene {
     let scene = Scene::of(seed);
     let aim = match mutant {
         Mutant::LateRateUnbounded => return Scene { plain: true, ..scene },
         Mutant::ReadWhileUnsure => Point::RaiseFence,
         Mutant::ReleaseForgotten => Point::Release,
-        Mutant::TakeOverUnfenced | Mutant::ReleasedUnderWay => Point::Record,
+        Mutant::TakeOverUnfenced | Mutant::ReleasedDuringStatement => Point::Record,
         _ => return scene,
     };
     Scene { aim: Some(aim), ..scene }
@@ -71,7 +71,7 @@ fn every_mutant_is_found() {
             scope.spawn(|| {
                 for search in &searches {
                     while let Some(seed) = search.seed() {
-                        search.play(seed);
+                        search.simulate(seed);
                     }
                 }
             });

@@ -36,9 +36,10 @@ struct Life {
 
 impl Life {
     /// No simulated fault may make a loop hang or leave work undone: the process would end without need.
-    fn was_not_stuck(&self) {
+    fn assert_not_stuck(&self) {
         let reason = self.engine.lock().unwrap().as_ref().map(|engine| engine.broken_by()).unwrap_or_default();
-        let stuck = ["hangs", "nothing was settled", "none was tried"].iter().any(|word| reason.contains(word));
+        let stuck =
+            ["hangs", "nothing was settled", "no recording was started"].iter().any(|word| reason.contains(word));
         assert!(!stuck, "{reason}");
     }
 }
@@ -48,7 +49,7 @@ impl Node {
         Self { world, n, link: Link::default(), life: Mutex::default(), last: Mutex::default() }
     }
 
-    /// Starts a process. It tries until it has joined.
+    /// Starts a process. It retries until it has joined.
     pub fn start(&self) {
         let mut life = self.life.lock().unwrap();
         if life.is_some() {
@@ -81,7 +82,8 @@ impl Node {
         let world = &self.world;
         let faults =
             Arc::new(SeededFaults::new(world.random.fork(6), world.scene, world.calm.clone(), self.link.clone()));
-        let store = if world.scene.lying { world.db.connect_lying(faults) } else { world.db.connect(faults) };
+        let store =
+            if world.scene.ownership_ignored { world.db.connect_lying(faults) } else { world.db.connect(faults) };
         let entropy = Arc::new(world.random.fork(7));
         let random = world.random.fork(8);
         // In some histories one node may not run shell commands and delegates its runs to the others.
@@ -97,7 +99,8 @@ impl Node {
                 ..Settings::default()
             };
         let often = Duration::from_millis(200);
-        let settings = if world.scene.shared() { Settings { poll: often, look: often, ..settings } } else { settings };
+        let settings =
+            if world.scene.shared() { Settings { poll: often, claim_poll: often, ..settings } } else { settings };
         Parts {
             store: Arc::new(store),
             target: Arc::new(SimTarget { random, clock: world.clock.clone(), history: world.history.clone(), can }),
@@ -119,7 +122,7 @@ impl Node {
     pub fn kill(&self) {
         let life = self.life.lock().unwrap().take();
         if let Some(life) = life {
-            life.was_not_stuck();
+            life.assert_not_stuck();
             life.process.kill();
         }
     }

@@ -13,22 +13,22 @@ use everytick_sim::{Db, Entry, RunRow};
 
 use super::checker::{Definition, Definitions};
 
-/// The last part of a history. Before it, the nodes may still recover from the last fault.
-const SETTLED: Span = Span::seconds(8);
+/// The length of the last part of a history. Before it, the nodes may still recover from the last fault.
+const RECOVERED: Span = Span::seconds(8);
 /// A skip recorded this long after the last run ended cannot have been planned while that run was open.
 const PLANNED_LONG_AGO: Span = Span::seconds(15);
 /// Under `cancel_previous`, an older run is cancelled within this time after a newer one is due.
-const GIVES_WAY_WITHIN: Span = Span::seconds(2);
+const SUPERSEDED_WITHIN: Span = Span::seconds(2);
 
 /// The runs of one job at one point of the journal.
 #[derive(Default)]
-struct Standing {
+struct JobRuns {
     recorded: BTreeSet<RunId>,
     in_progress: BTreeSet<RunId>,
     /// Runs claimed or delegated at least once, each with the last attempt that began.
     begun: BTreeMap<RunId, u32>,
     /// Waiting runs that were never claimed.
-    fresh: BTreeMap<RunId, Fresh>,
+    waiting: BTreeMap<RunId, WaitingRun>,
     forced: BTreeSet<RunId>,
     /// Runs that have not ended.
     open: BTreeSet<RunId>,
@@ -40,19 +40,19 @@ struct Standing {
     unreadable: BTreeSet<RunId>,
 }
 
-struct Fresh {
+struct WaitingRun {
     /// The position in the journal at which it was recorded.
-    place: usize,
+    position: usize,
     due: DbTime,
     /// Since when it could have started.
     since: DbTime,
     late: bool,
 }
 
-pub fn policies_hold(db: &Db, jobs: &Definitions<'_>, end: DbTime, found: &mut Vec<String>) {
+pub fn check(db: &Db, jobs: &Definitions<'_>, end: DbTime, found: &mut Vec<String>) {
     let rows: BTreeMap<RunId, &RunRow> = db.all_runs().collect();
-    let mut standing: BTreeMap<JobId, Standing> = BTreeMap::new();
-    for (place, entry) in db.journal().iter().enumerate() {
+    let mut runs_of: BTreeMap<JobId, JobRuns> = BTreeMap::new();
+    for (position, entry) in db.journal().iter().enumerate() {
         let (job, run) = match entry {
             Entry::Recorded { job, run, .. }
             | Entry::Claimed { job, run, .. }
@@ -63,22 +63,22 @@ pub fn policies_hold(db: &Db, jobs: &Definitions<'_>, end: DbTime, found: &mut V
             | Entry::Cancelled { job, run, .. } => (*job, *run),
             _ => continue,
         };
-        let standing = standing.entry(job).or_default();
+        let runs = runs_of.entry(job).or_default();
         // Simulated users change many fields of a job, but not its overlap policy.
-        standing.check(&jobs[&job][0].job.spec, entry, end, found);
-        standing.check_skip(&jobs[&job], entry, rows[&run], found);
-        standing.follow(place, entry, rows[&run]);
+        runs.check(&jobs[&job][0].job.spec, entry, end, found);
+        runs.check_skip(&jobs[&job], entry, rows[&run], found);
+        runs.apply(position, entry, rows[&run]);
     }
 }
 
-impl Standing {
+impl JobRuns {
     /// Checks an entry against the state before it.
     fn check(&self, spec: &JobSpec, entry: &Entry, end: DbTime, found: &mut Vec<String>) {
         match (spec.overlap, entry) {
             (Overlap::Queue { limit }, Entry::Recorded { run, job, state, late: false, force: false, .. })
-                if *state == State::Waiting && self.fresh.len() >= limit as usize =>
+                if *state == State::Waiting && self.waiting.len() >= limit as usize =>
             {
-                found.push(format!("queue: {run} of {job} began to wait beside {}", self.fresh.len()));
+                found.push(format!("queue: {run} of {job} began to wait beside {}", self.waiting.len()));
             }
             // The next attempt at a run that is in progress is not a start.
             (_, Entry::Claimed { run, job, .. } | Entry::Delegated { run, job })
@@ -98,10 +98,10 @@ impl Standing {
                 found.push(format!("cancel_previous: {run} of {job} was superseded by {to}, which is not newer"));
             }
             (Overlap::CancelPrevious, Entry::Settled { run, job, verdict, at, .. }) if verdict.is_terminal() => {
-                let waited = |fresh: &Fresh| at.since(fresh.since) > GIVES_WAY_WITHIN;
+                let is_late = |waiting: &WaitingRun| at.since(waiting.since) > SUPERSEDED_WITHIN;
                 let newer =
-                    self.fresh.range(run..).find(|(newer, fresh)| !self.forced.contains(newer) && waited(fresh));
-                if let (Some((newer, _)), true) = (newer, *at >= end.minus(SETTLED)) {
+                    self.waiting.range(run..).find(|(newer, waiting)| !self.forced.contains(newer) && is_late(waiting));
+                if let (Some((newer, _)), true) = (newer, *at >= end.minus(RECOVERED)) {
                     found.push(format!(
                         "cancel_previous: {newer} of {job} waited behind {run}, which was not cancelled"
                     ));
@@ -128,21 +128,22 @@ impl Standing {
     }
 
     /// A waiting run that should have started before `run`: it was recorded earlier and came due earlier, and both are on time
-    /// or both late. If `run` was born claimed, any waiting run. None if `run` has begun before.
+    /// or both late. If `run` was born claimed, any waiting run. `None` if `run` has begun before.
     fn overtaken_by(&self, run: &RunId) -> Option<RunId> {
-        let before = |(other, fresh): (&RunId, &Fresh)| match self.fresh.get(run) {
+        let before = |(other, waiting): (&RunId, &WaitingRun)| match self.waiting.get(run) {
             Some(own) => {
-                let first = (fresh.due, *other) < (own.due, *run);
-                fresh.late == own.late && fresh.place < own.place && first
+                let first = (waiting.due, *other) < (own.due, *run);
+                waiting.late == own.late && waiting.position < own.position && first
             }
             None => true,
         };
-        let readable = self.fresh.iter().filter(|(other, _)| !self.unreadable.contains(other));
-        let mut waiting = readable.filter(|_| !self.begun.contains_key(run));
-        waiting.find(|(other, fresh)| *other != run && before((other, fresh))).map(|(other, _)| *other)
+        let readable = self.waiting.iter().filter(|(other, _)| !self.unreadable.contains(other));
+        let mut candidates = readable.filter(|_| !self.begun.contains_key(run));
+        candidates.find(|(other, waiting)| *other != run && before((other, waiting))).map(|(other, _)| *other)
     }
 
-    fn follow(&mut self, place: usize, entry: &Entry, row: &RunRow) {
+    /// Applies an entry to the state.
+    fn apply(&mut self, position: usize, entry: &Entry, row: &RunRow) {
         match entry {
             Entry::Recorded { run, state, .. } if *state != State::Skipped => _ = self.open.insert(*run),
             Entry::Settled { run, verdict, at, .. } if verdict.is_terminal() => {
@@ -159,14 +160,15 @@ impl Standing {
             Entry::Recorded { run, state, at, force, late, .. } => {
                 self.recorded.insert(*run);
                 if *state == State::Waiting {
-                    self.fresh.insert(*run, Fresh { place, due: row.due_at, since: row.due_at.max(*at), late: *late });
+                    let (due, since) = (row.due_at, row.due_at.max(*at));
+                    self.waiting.insert(*run, WaitingRun { position, due, since, late: *late });
                 }
                 if *force {
                     self.forced.insert(*run);
                 }
             }
             Entry::Delegated { run, .. } => {
-                self.fresh.remove(run);
+                self.waiting.remove(run);
                 // It counts as begun, even if it waits again later.
                 self.begun.entry(*run).or_insert(0);
                 if self.in_progress.insert(*run) {
@@ -179,7 +181,7 @@ impl Standing {
             }
             Entry::Claimed { run, attempt, .. } => {
                 self.delegated.remove(run);
-                self.fresh.remove(run);
+                self.waiting.remove(run);
                 self.begun.insert(*run, *attempt);
                 self.in_progress.insert(*run);
             }
@@ -191,7 +193,7 @@ impl Standing {
                 self.in_progress.remove(run);
             }
             Entry::Cancelled { run, .. } => {
-                self.fresh.remove(run);
+                self.waiting.remove(run);
                 self.in_progress.remove(run);
             }
             _ => {}

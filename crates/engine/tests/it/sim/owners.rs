@@ -12,7 +12,7 @@ use everytick_sim::{Db, Entry};
 use super::checker::Definitions;
 
 /// I9: the fences of leases, partitions and runs.
-pub fn fences_only_rise(db: &Db, found: &mut Vec<String>) {
+pub fn fences_only_increase(db: &Db, found: &mut Vec<String>) {
     #[derive(PartialEq, Eq, PartialOrd, Ord, Debug)]
     enum Of<'a> {
         Lease(&'a str),

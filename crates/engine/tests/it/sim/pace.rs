@@ -10,18 +10,13 @@ use everytick_sim::{Db, Entry};
 
 use super::{checker::Definitions, target::Delivery};
 
-/// The budget saved before an interval, and runs claimed before a pause and sent after it, in seconds.
+/// An interval may have the late starts of this many more seconds: budget that was saved before it, and runs that were claimed
+/// before a pause and sent after it.
 const SAVED_SECONDS: f64 = 2.0;
 
-/// Measured in virtual time, which setting the clock does not change. Every definition that a job ever had counts as ticking,
-/// so the limit is higher than that of any node.
-pub fn late_runs_keep_it(
-    db: &Db,
-    jobs: &Definitions<'_>,
-    deliveries: &[Delivery],
-    nodes: usize,
-    found: &mut Vec<String>,
-) {
+/// Checks the rate of late runs in virtual time, because the database clock is set back and forth. Every definition that a job
+/// ever had counts as ticking, so the limit is higher than that of any node.
+pub fn check(db: &Db, jobs: &Definitions<'_>, deliveries: &[Delivery], nodes: usize, found: &mut Vec<String>) {
     let an_hour: u64 = jobs
         .values()
         .map(|definitions| {

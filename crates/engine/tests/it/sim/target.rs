@@ -37,7 +37,8 @@ pub struct SimTarget {
     pub random: Random,
     pub clock: Arc<SimClock>,
     pub history: History,
-    /// What it claims to be able to deliver. It delivers everything: if no other node can, its node tries.
+    /// What its node publishes as deliverable. The target delivers everything else too: if no other node can deliver a run, the
+    /// owner delivers it.
     pub can: Capabilities,
 }
 

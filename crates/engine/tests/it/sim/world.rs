@@ -19,7 +19,7 @@ use everytick_store::{Limits, WallClock};
 
 use super::{
     actor,
-    checker::{self, Played},
+    checker::{self, Checked},
     faults::{Link, SeededFaults},
     node::Node,
     operator,
@@ -43,8 +43,8 @@ pub struct Scene {
     pub seed: u64,
     pub nodes: usize,
     /// Every node believes that it owns every partition.
-    pub lying: bool,
-    /// No workers, and only the overlap policies `skip` and `allow`. More runs of the same kind then meet, above all late ones.
+    pub ownership_ignored: bool,
+    /// No workers, and only the overlap policies `skip` and `allow`, so that more runs are alike, above all late ones.
     pub plain: bool,
     /// The point at which all processes have their long delays. `None`: each process has its own.
     pub aim: Option<Point>,
@@ -54,10 +54,10 @@ impl Scene {
     /// Alternates between a cluster and a single node.
     pub fn of(seed: u64) -> Self {
         let nodes = if seed.is_multiple_of(2) { NODES } else { 1 };
-        Self { seed, nodes, lying: false, plain: seed % 4 >= 2, aim: None }
+        Self { seed, nodes, ownership_ignored: false, plain: seed % 4 >= 2, aim: None }
     }
-    pub fn lying(seed: u64) -> Self {
-        Self { nodes: NODES, lying: true, ..Self::of(seed) }
+    pub fn ownership_ignored(seed: u64) -> Self {
+        Self { nodes: NODES, ownership_ignored: true, ..Self::of(seed) }
     }
     pub fn shared(self) -> bool {
         self.nodes > 1
@@ -118,7 +118,7 @@ impl World {
             SimStore::new(clock.clone(), Limits::default())
         };
         let calm = Arc::new(AtomicBool::new(false));
-        let doors = if scene.shared() { scene.nodes + 1 } else { 1 };
+        let processes = if scene.shared() { scene.nodes + 1 } else { 1 };
         let world = Self {
             scene,
             random: random.fork(3),
@@ -129,22 +129,23 @@ impl World {
             commands: Mutex::default(),
             incarnations: AtomicU64::new(0),
         };
-        let door = |_| world.door(random.fork(1), Hints::default());
-        let commands = (0..doors).map(door).collect();
+        let process = |_| world.commands_of_process(random.fork(1), Hints::default());
+        let commands = (0..processes).map(process).collect();
         *world.commands.lock().unwrap() = commands;
         world
     }
 
-    fn door(&self, random: Random, hints: Hints) -> Commands {
+    /// The commands of one process, with its own connection to the database.
+    fn commands_of_process(&self, random: Random, hints: Hints) -> Commands {
         let entropy = Arc::new(random.fork(2));
         let faults = SeededFaults::new(random, self.scene, self.calm.clone(), Link::default());
         Commands::new(Arc::new(self.db.connect(Arc::new(faults))), hints, entropy, LiveLogs::default())
     }
 
-    /// Users may reach the new process of this node from now on.
+    /// From now on, users reach the new process of this node.
     pub fn open(&self, node: usize, hints: Hints) {
-        let door = self.door(self.random.fork(9), hints);
-        self.commands.lock().unwrap()[node] = door;
+        let commands = self.commands_of_process(self.random.fork(9), hints);
+        self.commands.lock().unwrap()[node] = commands;
     }
 
     /// The commands of a random process.
@@ -168,19 +169,20 @@ impl World {
 }
 
 /// Simulates a scene from start to end, and checks it.
-pub fn play(scene: Scene, mistake: Option<Mutant>) -> Played {
-    live(scene, mistake, checker::check)
+pub fn simulate(scene: Scene, mutant: Option<Mutant>) -> Checked {
+    run(scene, mutant, checker::check)
 }
 
 /// A hash of everything that happened in a scene.
 pub fn trace(scene: Scene) -> String {
-    live(scene, None, checker::trace)
+    run(scene, None, checker::trace)
 }
 
-fn live<T>(scene: Scene, mistake: Option<Mutant>, look: impl FnOnce(&World) -> T) -> T {
-    mutant::set(mistake);
+/// Simulates a scene, and returns what `check` finds in the world at the end.
+fn run<T>(scene: Scene, mutant: Option<Mutant>, check: impl FnOnce(&World) -> T) -> T {
+    mutant::set(mutant);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-    let seen = runtime.block_on(async {
+    let checked = runtime.block_on(async {
         let random = Random::new(scene.seed);
         let world = Arc::new(World::new(scene, &random));
         let nodes: Arc<[Node]> = (0..scene.nodes).map(|n| Node::new(world.clone(), n)).collect();
@@ -200,12 +202,12 @@ fn live<T>(scene: Scene, mistake: Option<Mutant>, look: impl FnOnce(&World) -> T
         for task in tasks {
             task.abort();
         }
-        let seen = look(&world);
+        let checked = check(&world);
         for node in nodes.iter() {
             node.kill();
         }
-        seen
+        checked
     });
     mutant::set(None);
-    seen
+    checked
 }
