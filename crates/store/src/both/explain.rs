@@ -28,7 +28,7 @@ impl ExplainTx for DbTx {
         };
         let found = self.fetch_optional(query).await?;
         let mut row = rows::job(&found.ok_or(StoreError::NotFound("job"))?).failed(self.doing)?;
-        calendars::give_what_there_is(&mut self.tx, &self.unreadable, &mut row, self.doing).await?;
+        calendars::attach_existing(self, &mut row).await?;
         Ok(row)
     }
     async fn range_before(&mut self, tenant: TenantId, job: JobId, at: DbTime) -> Result<Option<SkipRange>> {
@@ -50,7 +50,7 @@ impl ExplainTx for DbTx {
         Ok(self.unreadable.each("backfills", &found, run))
     }
     async fn calendars_named(&mut self, tenant: TenantId, names: &[String]) -> Result<Vec<Arc<Calendar>>> {
-        let known = calendars::of_tenant(&mut self.tx, &self.unreadable, tenant, names, self.doing).await?;
+        let known = calendars::of_tenant(self, tenant, names).await?;
         Ok(known.into_values().collect())
     }
     async fn job_audit(&mut self, tenant: TenantId, job: JobId) -> Result<Vec<AuditRecord>> {

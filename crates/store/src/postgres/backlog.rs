@@ -21,7 +21,7 @@ use everytick_domain::{
     ids::{JobId, RunId, TenantId},
     queue::lead,
 };
-use sqlx::{PgConnection, Row as _};
+use sqlx::Row as _;
 use uuid::Uuid;
 
 use super::{DbTx, Failed, PostgresStore, flows, homes, horizon, is_locked, range, rows};
@@ -134,7 +134,7 @@ async fn late_claims(write: &mut DbTx, tenant: TenantId, actor: &Actor, job: Job
     write.execute(query!("epochs/lock_epoch", job.uuid())).await?;
     write.read_clock().await?;
     // Another node may have done this step meanwhile. Runs claimed since then are not part of the cancel.
-    if !mark_of(&mut write.tx, job, write.doing).await?.is_some_and(|mark| mark.is_unbounded()) {
+    if !mark_of(write, job).await?.is_some_and(|mark| mark.is_unbounded()) {
         return Ok(Vec::new());
     }
     // Waits for settlements in progress, so that the runs they put back are below the bound.
@@ -146,14 +146,9 @@ async fn late_claims(write: &mut DbTx, tenant: TenantId, actor: &Actor, job: Job
 }
 
 /// The progress of a job's backlog.
-pub(super) async fn work_of(
-    read: &mut PgConnection,
-    job: JobId,
-    max: usize,
-    doing: &'static str,
-) -> Result<Option<BacklogWork>> {
-    let Some(mark) = mark_of(read, job, doing).await? else { return Ok(None) };
-    let remaining = left(read, job, mark.up_to, max, doing).await?;
+pub(super) async fn work_of(tx: &mut DbTx, job: JobId, max: usize) -> Result<Option<BacklogWork>> {
+    let Some(mark) = mark_of(tx, job).await? else { return Ok(None) };
+    let remaining = left(tx, job, mark.up_to, max).await?;
     Ok(Some(BacklogWork { action: mark.action, done: mark.done, remaining }))
 }
 
@@ -172,27 +167,21 @@ impl Mark {
     }
 }
 
-async fn mark_of(read: &mut PgConnection, job: JobId, doing: &'static str) -> Result<Option<Mark>> {
-    let found = query!("backlog/backlog_of", job.uuid()).fetch_optional(read).await.failed(doing)?;
+async fn mark_of(tx: &mut DbTx, job: JobId) -> Result<Option<Mark>> {
+    let found = tx.fetch_optional(query!("backlog/backlog_of", job.uuid())).await?;
     let Some(row) = found else { return Ok(None) };
-    let Some(action) = BacklogAction::from_code(row.try_get("action").failed(doing)?) else { return Ok(None) };
+    let Some(action) = BacklogAction::from_code(row.try_get("action").failed(tx.doing)?) else { return Ok(None) };
     Ok(Some(Mark {
         action,
-        tenant: rows::tenant(&row).failed(doing)?,
-        up_to: row.try_get("up_to").failed(doing)?,
-        done: row.try_get::<i64, _>("done").failed(doing)?.unsigned_abs(),
-        actor: Actor(row.try_get("actor").failed(doing)?),
+        tenant: rows::tenant(&row).failed(tx.doing)?,
+        up_to: row.try_get("up_to").failed(tx.doing)?,
+        done: row.try_get::<i64, _>("done").failed(tx.doing)?.unsigned_abs(),
+        actor: Actor(row.try_get("actor").failed(tx.doing)?),
     }))
 }
 
-async fn left(read: &mut PgConnection, job: JobId, up_to: i64, max: usize, doing: &'static str) -> Result<u64> {
-    let left: i64 = sqlx::query_scalar(sql!("backlog/backlog_left"))
-        .bind(job.uuid())
-        .bind(up_to)
-        .bind(rows::limit(max))
-        .fetch_one(read)
-        .await
-        .failed(doing)?;
+async fn left(tx: &mut DbTx, job: JobId, up_to: i64, max: usize) -> Result<u64> {
+    let left: i64 = tx.scalar(query!("backlog/backlog_left", job.uuid(), up_to, rows::limit(max))).await?;
     Ok(left.unsigned_abs())
 }
 
@@ -207,7 +196,7 @@ pub(super) async fn advance(store: &PostgresStore) -> Result<BacklogStep> {
 async fn bound_next(store: &PostgresStore) -> Result<()> {
     let mut read = store.read(DOING).await?;
     let Some(job) = next(&mut read).await? else { return Ok(()) };
-    let mark = mark_of(&mut read, job, DOING).await?;
+    let mark = mark_of(&mut read, job).await?;
     drop(read);
     if let Some(mark) = mark.filter(Mark::is_unbounded) {
         cancel_late_claims(store, mark.tenant, &mark.actor, job).await?;
@@ -215,18 +204,17 @@ async fn bound_next(store: &PostgresStore) -> Result<()> {
     Ok(())
 }
 
-async fn next(read: &mut PgConnection) -> Result<Option<JobId>> {
-    let next: Option<Uuid> =
-        sqlx::query_scalar(sql!("backlog/backlog_next")).fetch_optional(read).await.failed(DOING)?;
+async fn next(tx: &mut DbTx) -> Result<Option<JobId>> {
+    let next: Option<Uuid> = tx.optional_scalar(query!("backlog/backlog_next")).await?;
     Ok(next.map(JobId::from_uuid))
 }
 
 async fn step(store: &PostgresStore, write: &mut DbTx) -> Result<BacklogStep> {
-    let Some(job) = next(&mut write.tx).await? else { return Ok(BacklogStep::default()) };
+    let Some(job) = next(write).await? else { return Ok(BacklogStep::default()) };
     let locked: Option<(Option<String>, i16)> =
         write.fetch_optional_as(query!("backlog/lock_backlog_job", job.uuid())).await?;
     let now = write.read_clock().await?;
-    let mark = mark_of(&mut write.tx, job, DOING).await?.filter(|mark| !mark.is_unbounded());
+    let mark = mark_of(write, job).await?.filter(|mark| !mark.is_unbounded());
     let (Some((queue, partition)), Some(mark)) = (locked, mark) else {
         // Another session has the job locked, or its cancel is not bounded yet: try the next job.
         let actions = [BacklogAction::Cancel, BacklogAction::Move];
@@ -239,11 +227,7 @@ async fn step(store: &PostgresStore, write: &mut DbTx) -> Result<BacklogStep> {
     let count = match mark.action {
         BacklogAction::Cancel => cancel(store, write, job, &mark).await?,
         BacklogAction::Move => {
-            let spec = horizon::job_rows(&mut write.tx, &write.unreadable, &[job], DOING)
-                .await?
-                .into_iter()
-                .next()
-                .map(|row| row.job.spec);
+            let spec = horizon::job_rows(write, &[job]).await?.into_iter().next().map(|row| row.job.spec);
             let priority = spec.map_or(0, |spec| spec.priority);
             let moved = write
                 .execute(query!(
@@ -263,7 +247,7 @@ async fn step(store: &PostgresStore, write: &mut DbTx) -> Result<BacklogStep> {
         }
     };
     worked(write, job, mark.action, count).await?;
-    if count < batch && left(&mut write.tx, job, mark.up_to, 1, DOING).await? == 0 {
+    if count < batch && left(write, job, mark.up_to, 1).await? == 0 {
         unmark(write, job, mark.action).await?;
     }
     let (cancelled, moved) = if mark.action == BacklogAction::Cancel { (count, 0) } else { (0, count) };

@@ -9,14 +9,13 @@ use everytick_domain::{
     job::JobSpec,
     time::DbTime,
 };
-use sqlx::{PgConnection, Row as _};
+use sqlx::Row as _;
 
 use super::{DbTx, Failed, PostgresStore, read, rows};
 use crate::{
     Actor, CalendarRecord, Page, Result, StoreError,
     calendars::{Known, attach, known, named},
     tx::{JobRow, calendar::CalendarTx},
-    unreadable::Unreadable,
 };
 
 #[async_trait]
@@ -92,9 +91,8 @@ pub(super) async fn lock(write: &mut DbTx, tenant: TenantId, names: &[String]) -
     if names.is_empty() {
         return Ok(Known::new());
     }
-    let doing = write.doing;
     write.execute(query!("calendars/lock_calendars", tenant.raw(), names)).await?;
-    of_tenant(&mut write.tx, &write.unreadable, tenant, names, doing).await
+    of_tenant(write, tenant, names).await
 }
 
 pub(super) async fn list_calendars(
@@ -126,46 +124,30 @@ pub(super) async fn load_calendars(
 ) -> Result<Vec<Arc<Calendar>>> {
     const DOING: &str = "load calendars";
     let mut read = store.read(DOING).await?;
-    Ok(of_tenant(&mut read, &store.unreadable, tenant, names, DOING).await?.into_values().collect())
+    Ok(of_tenant(&mut read, tenant, names).await?.into_values().collect())
 }
 
 /// Those of the named calendars that exist.
-pub(super) async fn of_tenant(
-    connection: &mut PgConnection,
-    unreadable: &Unreadable,
-    tenant: TenantId,
-    names: &[String],
-    doing: &'static str,
-) -> Result<Known> {
+pub(super) async fn of_tenant(tx: &mut DbTx, tenant: TenantId, names: &[String]) -> Result<Known> {
     if names.is_empty() {
         return Ok(Known::new());
     }
-    let found = query!("calendars/calendar_named", tenant.raw(), names).fetch_all(connection).await.failed(doing)?;
-    Ok(known(unreadable, unreadable.each("calendar_versions", &found, rows::calendar_version)))
+    let found = tx.fetch_all(query!("calendars/calendar_named", tenant.raw(), names)).await?;
+    Ok(known(&tx.unreadable, tx.unreadable.each("calendar_versions", &found, rows::calendar_version)))
 }
 
 /// Attaches to jobs the calendars that they use, from the same snapshot.
-pub(super) async fn give(
-    connection: &mut PgConnection,
-    unreadable: &Unreadable,
-    jobs: &mut [JobRow],
-    doing: &'static str,
-) -> Result<()> {
+pub(super) async fn attach_all(tx: &mut DbTx, jobs: &mut [JobRow]) -> Result<()> {
     for (tenant, names) in named(jobs.iter().map(|row| &row.job)) {
-        let known = of_tenant(connection, unreadable, tenant, &names, doing).await?;
+        let known = of_tenant(tx, tenant, &names).await?;
         jobs.iter_mut().filter(|row| row.job.tenant == tenant).for_each(|row| attach(&mut row.job, &known));
     }
     Ok(())
 }
 
 /// Attaches to a deleted job those of its calendars that still exist.
-pub(super) async fn give_what_there_is(
-    connection: &mut PgConnection,
-    unreadable: &Unreadable,
-    row: &mut JobRow,
-    doing: &'static str,
-) -> Result<()> {
-    let known = of_tenant(connection, unreadable, row.job.tenant, row.job.spec.exclude(), doing).await?;
+pub(super) async fn attach_existing(tx: &mut DbTx, row: &mut JobRow) -> Result<()> {
+    let known = of_tenant(tx, row.job.tenant, row.job.spec.exclude()).await?;
     let exclusion = Exclusion::new(known.into_values().collect());
     row.job.schedule = row.job.schedule.take().map(|schedule| schedule.excluding(exclusion));
     Ok(())

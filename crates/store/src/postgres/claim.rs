@@ -26,7 +26,7 @@ pub(super) async fn peek_waiting(
     let aside: HashSet<RunId> = store.unreadable.runs_aside().into_iter().collect();
     let jobs_aside = store.unreadable.jobs_aside();
     let mut read = store.read_many(DOING).await?;
-    let now = node::check(&mut read, lease, DOING).await?;
+    let now = node::check(&mut read, lease).await?;
     let found = read
         .fetch_all(query!(
             "claim/peek_waiting",
@@ -174,7 +174,7 @@ pub(super) async fn peek_delegated(
     const DOING: &str = "read delegated runs";
     let aside: HashSet<RunId> = store.unreadable.runs_aside().into_iter().collect();
     let mut read = store.read_many(DOING).await?;
-    let now = node::check(&mut read, lease, DOING).await?;
+    let now = node::check(&mut read, lease).await?;
     let found = read
         .fetch_all(query!(
             "claim/peek_delegated",

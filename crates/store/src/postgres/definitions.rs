@@ -10,9 +10,8 @@ use everytick_domain::{
     ids::{Epoch, JobId},
     job::Job,
 };
-use sqlx::PgConnection;
 
-use super::{PostgresStore, horizon};
+use super::{DbTx, PostgresStore, horizon};
 use crate::Result;
 
 /// The definitions of workers' last claims are kept alive up to this many bytes: a payload may be long.
@@ -90,13 +89,12 @@ impl Kept {
 /// Returns these jobs, whose epochs the caller has just read. Leaves out a job that cannot be decoded.
 pub(super) async fn of(
     store: &PostgresStore,
-    connection: &mut PgConnection,
+    tx: &mut DbTx,
     asked: &[(JobId, Epoch)],
-    doing: &'static str,
 ) -> Result<HashMap<JobId, Arc<Job>>> {
     let mut jobs = store.definitions.known(asked);
     let new: Vec<JobId> = asked.iter().map(|(job, _)| *job).filter(|job| !jobs.contains_key(job)).collect();
-    for row in horizon::readable_job_rows(connection, &store.unreadable, &new, doing).await? {
+    for row in horizon::readable_job_rows(tx, &new).await? {
         let job = Arc::new(row.job);
         store.definitions.keep(&job, row.epoch);
         jobs.insert(job.id, job);

@@ -68,8 +68,7 @@ pub(super) async fn move_job(write: &mut DbTx, job: &Job, marked: bool) -> Resul
 
 /// Locks the claimed runs of a job, which waits for their settlements.
 pub(super) async fn lock_claimed(write: &mut DbTx, job: Uuid) -> Result<()> {
-    let doing = write.doing;
-    let lowest = horizon::lowest_open_from(&mut write.tx, write.now, doing).await?;
+    let lowest = horizon::lowest_open_from(write, write.now).await?;
     write.execute(query!("runs/lock_claimed_listed", job)).await?;
     write.execute(query!("runs/lock_claimed", job, lowest.uuid())).await?;
     Ok(())

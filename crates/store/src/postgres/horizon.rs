@@ -9,12 +9,12 @@ use everytick_domain::{
     partition::{PARTITIONS, PartitionSet},
     time::{DbTime, Span},
 };
-use sqlx::{PgConnection, Row as _, postgres::PgRow};
+use sqlx::{Row as _, postgres::PgRow};
 use uuid::Uuid;
 
-use super::{Failed, PostgresStore, calendars, days, node, rows};
+use super::{DbTx, Failed, PostgresStore, calendars, days, node, rows};
 use crate::tx::JobRow;
-use crate::{Backlog, ChangedJob, Lease, LoadedJob, OpenRun, Result, Unread, unreadable::Unreadable};
+use crate::{Backlog, ChangedJob, Lease, LoadedJob, OpenRun, Result, Unread};
 
 pub(super) async fn load_horizon(
     store: &PostgresStore,
@@ -26,10 +26,10 @@ pub(super) async fn load_horizon(
 ) -> Result<Vec<LoadedJob>> {
     const DOING: &str = "load the horizon";
     let mut read = store.read_many(DOING).await?;
-    let now = node::check(&mut read, lease, DOING).await?;
-    let places = places(&mut read, partitions, until, after, limit, DOING).await?;
-    let found = placed_rows(&mut read, &store.unreadable, &places, DOING).await?;
-    loaded(store, &mut read, found, now, DOING).await
+    let now = node::check(&mut read, lease).await?;
+    let places = places(&mut read, partitions, until, after, limit).await?;
+    let found = placed_rows(&mut read, &places).await?;
+    loaded(store, &mut read, found, now).await
 }
 
 pub(super) async fn look_at_horizon(
@@ -42,10 +42,10 @@ pub(super) async fn look_at_horizon(
 ) -> Result<Vec<ChangedJob>> {
     const DOING: &str = "read the horizon";
     let mut read = store.read_many(DOING).await?;
-    node::check(&mut read, lease, DOING).await?;
-    let places = places(&mut read, partitions, until, after, limit, DOING).await?;
+    node::check(&mut read, lease).await?;
+    let places = places(&mut read, partitions, until, after, limit).await?;
     let jobs: Vec<JobId> = places.iter().map(|(_, job)| *job).collect();
-    let epochs: HashMap<JobId, Epoch> = epochs_of(&mut read, &jobs, DOING).await?.into_iter().collect();
+    let epochs: HashMap<JobId, Epoch> = epochs_of(&mut read, &jobs).await?.into_iter().collect();
     let seen = |(cursor, job): (i64, JobId)| {
         let epoch = *epochs.get(&job)?;
         Some(ChangedJob { id: job, epoch, cursor: Some(DbTime::from_millis(cursor)) })
@@ -54,14 +54,9 @@ pub(super) async fn look_at_horizon(
 }
 
 /// The epochs of these jobs in this snapshot.
-pub(super) async fn epochs_of(
-    connection: &mut PgConnection,
-    jobs: &[JobId],
-    doing: &'static str,
-) -> Result<Vec<(JobId, Epoch)>> {
+pub(super) async fn epochs_of(tx: &mut DbTx, jobs: &[JobId]) -> Result<Vec<(JobId, Epoch)>> {
     let asked = rows::job_ids(jobs.iter().copied());
-    let (jobs, epochs): (Vec<Uuid>, Vec<i64>) =
-        sqlx::query_as(sql!("horizon/epochs_of")).bind(asked).fetch_one(connection).await.failed(doing)?;
+    let (jobs, epochs): (Vec<Uuid>, Vec<i64>) = tx.fetch_one_as(query!("horizon/epochs_of", asked)).await?;
     Ok(jobs.into_iter().map(JobId::from_uuid).zip(epochs.into_iter().map(Epoch::from_raw)).collect())
 }
 
@@ -74,36 +69,36 @@ pub(super) async fn load_overdue(
     const DOING: &str = "load overdue jobs";
     let mut read = store.read_many(DOING).await?;
     let now = read.scalar(query!("setup/now")).await?;
-    let places = places(&mut read, &PartitionSet::all(PARTITIONS), before, after, limit, DOING).await?;
-    let found = placed_rows(&mut read, &store.unreadable, &places, DOING).await?;
-    loaded(store, &mut read, found, DbTime::from_millis(now), DOING).await
+    let places = places(&mut read, &PartitionSet::all(PARTITIONS), before, after, limit).await?;
+    let found = placed_rows(&mut read, &places).await?;
+    loaded(store, &mut read, found, DbTime::from_millis(now)).await
 }
 
 /// The first positions in the order of cursors. Each partition has its own order, so a little more than its share is
 /// read of each. If partitions had more rows than were read, the result is complete only up to the lowest last row of
 /// these; the next round begins there.
 async fn places(
-    read: &mut PgConnection,
+    tx: &mut DbTx,
     partitions: &PartitionSet,
     until: DbTime,
     after: Option<(DbTime, JobId)>,
     limit: usize,
-    doing: &'static str,
 ) -> Result<Vec<(i64, JobId)>> {
     let asked = rows::partitions(partitions);
     let mut after = after.map_or((i64::MIN, JobId::from_uuid(Uuid::nil())), |(at, job)| (at.millis(), job));
     let mut places: Vec<(i64, JobId)> = Vec::new();
     while !asked.is_empty() && places.len() < limit {
         let share = ((limit - places.len()) * 2 / asked.len() + 8).min(limit);
-        let (at, ticks, jobs): (Vec<i16>, Vec<i64>, Vec<Uuid>) = sqlx::query_as(sql!("horizon/horizon_places"))
-            .bind(&asked)
-            .bind(until.millis())
-            .bind(after.0)
-            .bind(after.1.uuid())
-            .bind(rows::limit(share))
-            .fetch_one(&mut *read)
-            .await
-            .failed(doing)?;
+        let (at, ticks, jobs): (Vec<i16>, Vec<i64>, Vec<Uuid>) = tx
+            .fetch_one_as(query!(
+                "horizon/horizon_places",
+                &asked,
+                until.millis(),
+                after.0,
+                after.1.uuid(),
+                rows::limit(share)
+            ))
+            .await?;
         let mut counted: HashMap<i16, (usize, (i64, JobId))> = HashMap::new();
         let mut round = Vec::with_capacity(jobs.len());
         let found = at.into_iter().zip(ticks.into_iter().zip(jobs.into_iter().map(JobId::from_uuid)));
@@ -132,76 +127,55 @@ async fn places(
 pub(super) async fn load_jobs(store: &PostgresStore, ids: &[JobId]) -> Result<Vec<LoadedJob>> {
     const DOING: &str = "load jobs";
     let mut read = store.read_many(DOING).await?;
-    let found = readable_job_rows(&mut read, &store.unreadable, ids, DOING).await?;
+    let found = readable_job_rows(&mut read, ids).await?;
     let now = read.scalar(query!("setup/now")).await?;
-    loaded(store, &mut read, found, DbTime::from_millis(now), DOING).await
+    loaded(store, &mut read, found, DbTime::from_millis(now)).await
 }
 
 /// The rows of these jobs, in this order, for transactions that act on each of them: all must be decodable.
-pub(super) async fn job_rows(
-    connection: &mut PgConnection,
-    unreadable: &Unreadable,
-    ids: &[JobId],
-    doing: &'static str,
-) -> Result<Vec<JobRow>> {
+pub(super) async fn job_rows(tx: &mut DbTx, ids: &[JobId]) -> Result<Vec<JobRow>> {
     let asked = rows::job_ids(ids.iter().copied());
-    let found = query!("jobs/load_jobs", asked).fetch_all(&mut *connection).await.failed(doing)?;
-    let mut jobs = found.iter().map(rows::job).collect::<std::result::Result<Vec<_>, _>>().failed(doing)?;
-    calendars::give(connection, unreadable, &mut jobs, doing).await?;
+    let found = tx.fetch_all(query!("jobs/load_jobs", asked)).await?;
+    let mut jobs = found.iter().map(rows::job).collect::<std::result::Result<Vec<_>, _>>().failed(tx.doing)?;
+    calendars::attach_all(tx, &mut jobs).await?;
     Ok(jobs)
 }
 
 /// The rows of these jobs, in this order. Notes and leaves out a row that cannot be decoded.
-pub(super) async fn readable_job_rows(
-    connection: &mut PgConnection,
-    unreadable: &Unreadable,
-    ids: &[JobId],
-    doing: &'static str,
-) -> Result<Vec<JobRow>> {
+pub(super) async fn readable_job_rows(tx: &mut DbTx, ids: &[JobId]) -> Result<Vec<JobRow>> {
     if ids.is_empty() {
         return Ok(Vec::new());
     }
     let asked = rows::job_ids(ids.iter().copied());
-    let found = query!("jobs/load_jobs", asked).fetch_all(&mut *connection).await.failed(doing)?;
-    let mut jobs = unreadable.each("jobs", &found, rows::job);
-    calendars::give(connection, unreadable, &mut jobs, doing).await?;
+    let found = tx.fetch_all(query!("jobs/load_jobs", asked)).await?;
+    let mut jobs = tx.unreadable.each("jobs", &found, rows::job);
+    calendars::attach_all(tx, &mut jobs).await?;
     Ok(jobs)
 }
 
 /// The rows of the jobs at these positions, in their order.
-async fn placed_rows(
-    read: &mut PgConnection,
-    unreadable: &Unreadable,
-    places: &[(i64, JobId)],
-    doing: &'static str,
-) -> Result<Vec<JobRow>> {
+async fn placed_rows(tx: &mut DbTx, places: &[(i64, JobId)]) -> Result<Vec<JobRow>> {
     if places.is_empty() {
         return Ok(Vec::new());
     }
     let (cursors, jobs): (Vec<i64>, Vec<Uuid>) = places.iter().map(|(at, job)| (*at, job.uuid())).unzip();
-    let found = query!("horizon/placed_jobs", jobs, cursors).fetch_all(&mut *read).await.failed(doing)?;
-    let mut found = unreadable.each("jobs", &found, rows::job);
-    calendars::give(read, unreadable, &mut found, doing).await?;
+    let found = tx.fetch_all(query!("horizon/placed_jobs", jobs, cursors)).await?;
+    let mut found = tx.unreadable.each("jobs", &found, rows::job);
+    calendars::attach_all(tx, &mut found).await?;
     found.sort_unstable_by_key(|row| (row.cursor, row.job.id));
     Ok(found)
 }
 
-async fn loaded(
-    store: &PostgresStore,
-    read: &mut PgConnection,
-    jobs: Vec<JobRow>,
-    now: DbTime,
-    doing: &'static str,
-) -> Result<Vec<LoadedJob>> {
+async fn loaded(store: &PostgresStore, tx: &mut DbTx, jobs: Vec<JobRow>, now: DbTime) -> Result<Vec<LoadedJob>> {
     if jobs.is_empty() {
         return Ok(Vec::new());
     }
-    let lowest = lowest_open_from(read, now, doing).await?;
-    let Recent { mut last_ticks, claimed } = recent(read, &jobs, lowest, doing).await?;
+    let lowest = lowest_open_from(tx, now).await?;
+    let Recent { mut last_ticks, claimed } = recent(tx, &jobs, lowest).await?;
     let needed: Vec<(JobId, usize)> = jobs.iter().map(|row| needed(&row.job)).collect();
-    let mut open = open_of(read, &needed, &claimed, lowest, now, doing).await?;
+    let mut open = open_of(tx, &needed, &claimed, lowest, now).await?;
     let max = store.limits.waiting_per_job_max;
-    let counts = counts(read, &open, max, doing).await?;
+    let counts = counts(tx, &open, max).await?;
     let loaded = jobs.into_iter().map(|row| {
         let OpenOf { runs: open, unread, waiting } = open.remove(&row.job.id).unwrap_or_default();
         let waiting = counts.get(&row.job.id).copied().unwrap_or(waiting);
@@ -220,22 +194,13 @@ fn needed(job: &Job) -> (JobId, usize) {
 }
 
 /// The number of waiting runs of the jobs of which not all were read, counted up to `max`.
-async fn counts(
-    read: &mut PgConnection,
-    open: &HashMap<JobId, OpenOf>,
-    max: usize,
-    doing: &'static str,
-) -> Result<HashMap<JobId, usize>> {
+async fn counts(tx: &mut DbTx, open: &HashMap<JobId, OpenOf>, max: usize) -> Result<HashMap<JobId, usize>> {
     let asked: Vec<JobId> = open.iter().filter(|(_, open)| open.unread.waiting).map(|(job, _)| *job).collect();
     if asked.is_empty() {
         return Ok(HashMap::new());
     }
-    let found: Vec<(Uuid, i64)> = sqlx::query_as(sql!("horizon/waiting_counts"))
-        .bind(rows::job_ids(asked))
-        .bind(rows::limit(max))
-        .fetch_all(read)
-        .await
-        .failed(doing)?;
+    let found: Vec<(Uuid, i64)> =
+        tx.fetch_all_as(query!("horizon/waiting_counts", rows::job_ids(asked), rows::limit(max))).await?;
     let count = |(job, count): (Uuid, i64)| (JobId::from_uuid(job), usize::try_from(count).unwrap_or(usize::MAX));
     Ok(found.into_iter().map(count).collect())
 }
@@ -249,11 +214,10 @@ struct Recent {
 }
 
 /// Reads each job's history once: the ticks from its cursor on, and the runs that may still be claimed.
-async fn recent(read: &mut PgConnection, jobs: &[JobRow], lowest: RunId, doing: &'static str) -> Result<Recent> {
+async fn recent(tx: &mut DbTx, jobs: &[JobRow], lowest: RunId) -> Result<Recent> {
     // The youngest run of this snapshot. Without this bound, each of the empty days ahead would be searched for each
     // job.
-    let youngest: Option<Uuid> =
-        sqlx::query_scalar(sql!("horizon/youngest_run")).fetch_optional(&mut *read).await.failed(doing)?;
+    let youngest: Option<Uuid> = tx.optional_scalar(query!("horizon/youngest_run")).await?;
     let Some(youngest) = youngest else { return Ok(Recent::default()) };
     // A job without further ticks has no rows from there on.
     let low: Vec<RunId> =
@@ -267,16 +231,16 @@ async fn recent(read: &mut PgConnection, jobs: &[JobRow], lowest: RunId, doing: 
         from.uuid(),
         youngest
     )
-    .fetch_all(read)
+    .fetch_all(&mut *tx.tx)
     .await
-    .failed(doing)?;
+    .failed(tx.doing)?;
     let mut recent = Recent { last_ticks: HashMap::with_capacity(found.len()), claimed: Vec::new() };
     for row in &found {
-        let job = rows::job_id(row, "job").failed(doing)?;
-        if let Some(at) = rows::time(row, "last_tick").failed(doing)? {
+        let job = rows::job_id(row, "job").failed(tx.doing)?;
+        if let Some(at) = rows::time(row, "last_tick").failed(tx.doing)? {
             recent.last_ticks.insert(job, at);
         }
-        if row.try_get("claimed").failed(doing)? {
+        if row.try_get("claimed").failed(tx.doing)? {
             recent.claimed.push(job);
         }
     }
@@ -294,40 +258,38 @@ struct OpenOf {
 
 /// The open runs of these jobs, by id. Of the waiting ones, only as many as the overlap policy needs for its decision.
 pub(super) async fn open_runs<'j>(
-    connection: &mut PgConnection,
+    tx: &mut DbTx,
     jobs: impl IntoIterator<Item = &'j Job>,
     now: DbTime,
-    doing: &'static str,
 ) -> Result<HashMap<JobId, Vec<OpenRun>>> {
     let needed: Vec<(JobId, usize)> = jobs.into_iter().map(|job| (job.id, waiting_needed(&job.spec))).collect();
     let claimed: Vec<JobId> = needed.iter().map(|(job, _)| *job).collect();
-    let lowest = lowest_open_from(connection, now, doing).await?;
-    let open = open_of(connection, &needed, &claimed, lowest, now, doing).await?;
+    let lowest = lowest_open_from(tx, now).await?;
+    let open = open_of(tx, &needed, &claimed, lowest, now).await?;
     Ok(open.into_iter().map(|(job, open)| (job, open.runs)).collect())
 }
 
 /// The waiting runs of jobs, up to the given number for each, and the claimed runs of the jobs in `claimed`, by id.
 async fn open_of(
-    connection: &mut PgConnection,
+    tx: &mut DbTx,
     needed: &[(JobId, usize)],
     claimed: &[JobId],
     lowest: RunId,
     now: DbTime,
-    doing: &'static str,
 ) -> Result<HashMap<JobId, OpenOf>> {
     // Reads the waiting runs first: a run that is claimed between the statements is found twice, not missed.
-    let waiting = waiting_of(connection, needed, doing).await?;
+    let waiting = waiting_of(tx, needed).await?;
     let jobs: Vec<JobId> = needed.iter().map(|(job, _)| *job).collect();
-    let mut found = claimed_rows(connection, claimed, &jobs, lowest, now, doing).await?;
+    let mut found = claimed_rows(tx, claimed, &jobs, lowest, now).await?;
     let counted = needed.iter().filter(|(_, needed)| *needed > 0).map(|(job, _)| *job);
     let workers = query!("horizon/open_workers", rows::job_ids(counted));
-    found.extend(workers.fetch_all(&mut *connection).await.failed(doing)?);
+    found.extend(workers.fetch_all(&mut *tx.tx).await.failed(tx.doing)?);
     let mut open: HashMap<JobId, OpenOf> = HashMap::new();
     for (job, Backlog { runs, unread }) in waiting {
         open.insert(job, OpenOf { waiting: runs.len(), runs, unread });
     }
     for row in &found {
-        let (job, run) = rows::open_run(row).failed(doing)?;
+        let (job, run) = rows::open_run(row).failed(tx.doing)?;
         open.entry(job).or_default().runs.push(run);
     }
     for OpenOf { runs, .. } in open.values_mut() {
@@ -339,19 +301,15 @@ async fn open_of(
 }
 
 /// The waiting runs of jobs, up to the given number for each. Most jobs have fewer: one statement reads those of all.
-async fn waiting_of(
-    connection: &mut PgConnection,
-    needed: &[(JobId, usize)],
-    doing: &'static str,
-) -> Result<HashMap<JobId, Backlog>> {
+async fn waiting_of(tx: &mut DbTx, needed: &[(JobId, usize)]) -> Result<HashMap<JobId, Backlog>> {
     let of: HashMap<JobId, usize> = needed.iter().copied().collect();
-    let mut found = waiting_rows(connection, sql!("horizon/open_waiting"), needed.iter().copied(), doing).await?;
+    let mut found = waiting_rows(tx, sql!("horizon/open_waiting"), needed.iter().copied()).await?;
     let long = |(job, runs): (&JobId, &Vec<OpenRun>)| {
         of.get(job).filter(|needed| **needed > 0 && runs.len() > **needed).map(|needed| (*job, *needed))
     };
     let long: Vec<(JobId, usize)> = found.iter().filter_map(long).collect();
     if !long.is_empty() {
-        found.extend(waiting_rows(connection, sql!("horizon/open_backlog"), long.into_iter(), doing).await?);
+        found.extend(waiting_rows(tx, sql!("horizon/open_backlog"), long.into_iter()).await?);
     }
     let backlog = |(job, runs)| (job, Backlog::of(runs, of.get(&job).copied().unwrap_or_default()));
     Ok(found.into_iter().map(backlog).collect())
@@ -359,48 +317,38 @@ async fn waiting_of(
 
 /// Reads one run more than needed of each job, so that the caller knows whether more exist.
 async fn waiting_rows(
-    connection: &mut PgConnection,
+    tx: &mut DbTx,
     statement: &'static str,
     needed: impl Iterator<Item = (JobId, usize)>,
-    doing: &'static str,
 ) -> Result<HashMap<JobId, Vec<OpenRun>>> {
     let (jobs, most): (Vec<Uuid>, Vec<i64>) =
         needed.map(|(job, needed)| (job.uuid(), rows::limit(needed.saturating_add(1)))).unzip();
-    let found = sqlx::query(statement).bind(jobs).bind(most).fetch_all(connection).await.failed(doing)?;
+    let found = sqlx::query(statement).bind(jobs).bind(most).fetch_all(&mut *tx.tx).await.failed(tx.doing)?;
     let mut open: HashMap<JobId, Vec<OpenRun>> = HashMap::new();
     for row in &found {
-        let (job, run) = rows::open_run(row).failed(doing)?;
+        let (job, run) = rows::open_run(row).failed(tx.doing)?;
         open.entry(job).or_default().push(run);
     }
     Ok(open)
 }
 
 /// The runs of jobs that nodes have claimed.
-pub(super) async fn claimed_runs(
-    connection: &mut PgConnection,
-    jobs: &[JobId],
-    now: DbTime,
-    doing: &'static str,
-) -> Result<Vec<(JobId, OpenRun)>> {
-    let lowest = lowest_open_from(connection, now, doing).await?;
-    let found = claimed_rows(connection, jobs, jobs, lowest, now, doing).await?;
-    found.iter().map(rows::open_run).collect::<std::result::Result<_, _>>().failed(doing)
+pub(super) async fn claimed_runs(tx: &mut DbTx, jobs: &[JobId], now: DbTime) -> Result<Vec<(JobId, OpenRun)>> {
+    let lowest = lowest_open_from(tx, now).await?;
+    let found = claimed_rows(tx, jobs, jobs, lowest, now).await?;
+    found.iter().map(rows::open_run).collect::<std::result::Result<_, _>>().failed(tx.doing)
 }
 
 /// The claimed runs from `lowest` on of the jobs in `recent`, and those of the jobs in `listed` that `open_claims`
 /// lists.
 async fn claimed_rows(
-    connection: &mut PgConnection,
+    tx: &mut DbTx,
     recent: &[JobId],
     listed: &[JobId],
     lowest: RunId,
     now: DbTime,
-    doing: &'static str,
 ) -> Result<Vec<PgRow>> {
-    let mut found = query!("horizon/open_listed", rows::job_ids(listed.iter().copied()))
-        .fetch_all(&mut *connection)
-        .await
-        .failed(doing)?;
+    let mut found = tx.fetch_all(query!("horizon/open_listed", rows::job_ids(listed.iter().copied()))).await?;
     if !recent.is_empty() {
         found.extend(
             query!(
@@ -409,9 +357,9 @@ async fn claimed_rows(
                 lowest.uuid(),
                 days::ahead(now).uuid()
             )
-            .fetch_all(&mut *connection)
+            .fetch_all(&mut *tx.tx)
             .await
-            .failed(doing)?,
+            .failed(tx.doing)?,
         );
     }
     Ok(found)
@@ -419,8 +367,7 @@ async fn claimed_rows(
 
 /// The lowest run id that any lease may have claimed without a row in `open_claims`. Without a lease, nothing is
 /// claimed.
-pub(super) async fn lowest_open_from(connection: &mut PgConnection, now: DbTime, doing: &'static str) -> Result<RunId> {
-    let lowest: Option<Uuid> =
-        sqlx::query_scalar(sql!("horizon/lowest_open_from")).fetch_optional(connection).await.failed(doing)?;
+pub(super) async fn lowest_open_from(tx: &mut DbTx, now: DbTime) -> Result<RunId> {
+    let lowest: Option<Uuid> = tx.optional_scalar(query!("horizon/lowest_open_from")).await?;
     Ok(lowest.map_or_else(|| RunId::floor(now.plus(Span::days(1))), RunId::from_uuid))
 }

@@ -5,26 +5,19 @@ use everytick_domain::{
     job::{Job, JobSpec},
     time::DbTime,
 };
-use sqlx::PgConnection;
 
 use super::{DbTx, Failed, calendars, compact, compact::Form, range, rows};
-use crate::{Actor, Created, JobRef, Result, StoreError, announced::is_announced, tx::JobRow, unreadable::Unreadable};
+use crate::{Actor, Created, JobRef, Result, StoreError, announced::is_announced, tx::JobRow};
 
 /// A live job by name or id.
-pub(super) async fn find(
-    connection: &mut PgConnection,
-    unreadable: &Unreadable,
-    tenant: TenantId,
-    job: &JobRef,
-    doing: &'static str,
-) -> Result<JobRow> {
+pub(super) async fn find(tx: &mut DbTx, tenant: TenantId, job: &JobRef) -> Result<JobRow> {
     let query = match job {
         JobRef::Id(id) => query!("jobs/job_by_id", tenant.raw(), id.uuid()),
         JobRef::Name(name) => query!("jobs/job_by_name", tenant.raw(), name),
     };
-    let found = query.fetch_optional(&mut *connection).await.failed(doing)?;
-    let mut row = rows::job(&found.ok_or(StoreError::NotFound("job"))?).failed_or_refused(doing)?;
-    calendars::give(connection, unreadable, std::slice::from_mut(&mut row), doing).await?;
+    let found = query.fetch_optional(&mut *tx.tx).await.failed(tx.doing)?;
+    let mut row = rows::job(&found.ok_or(StoreError::NotFound("job"))?).failed_or_refused(tx.doing)?;
+    calendars::attach_all(tx, std::slice::from_mut(&mut row)).await?;
     Ok(row)
 }
 

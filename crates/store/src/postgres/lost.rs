@@ -5,11 +5,11 @@
 use std::collections::HashSet;
 
 use everytick_domain::ids::{Fence, Incarnation, JobId, RunId};
-use sqlx::{PgConnection, Row as _, postgres::PgRow};
+use sqlx::{Row as _, postgres::PgRow};
 use uuid::Uuid;
 
 use super::{DbTx, Failed, PostgresStore, node, rows};
-use crate::{ClaimedRun, Lease, ListedClaims, OldClaim, Result, StoreError, unreadable::Unreadable};
+use crate::{ClaimedRun, Lease, ListedClaims, OldClaim, Result, StoreError};
 
 /// Incarnations without a lease whose claims one call reads.
 const ORPHANS_MAX: usize = 100;
@@ -24,7 +24,7 @@ pub(super) async fn listed_claims(
     let mut read = store.read(DOING).await?;
     let open_from: Option<Uuid> =
         read.optional_scalar(query!("open_claims/open_from", lease.incarnation.uuid())).await?;
-    let page = listed(&mut read, &store.unreadable, lease.incarnation, after, limit, DOING).await?;
+    let page = listed(&mut read, lease.incarnation, after, limit).await?;
     drop(read);
     if !page.stale.is_empty() {
         let mut write = store.write(DOING).await?;
@@ -143,7 +143,7 @@ async fn listed_until(write: &mut DbTx, incarnation: Incarnation, limit: usize) 
     let unreadable_jobs: HashSet<JobId> = write.unreadable.jobs_aside().into_iter().collect();
     let (mut found, mut skipped, mut after) = (Vec::new(), false, None);
     loop {
-        let page = listed(&mut write.tx, &write.unreadable, incarnation, after, limit, write.doing).await?;
+        let page = listed(write, incarnation, after, limit).await?;
         unlist_stale(write, &page.stale).await?;
         let (before, claims) = (found.len(), page.claims.len());
         found.extend(page.claims.into_iter().filter(|run| !unreadable_jobs.contains(&run.job)));
@@ -166,33 +166,26 @@ struct Listed {
     next: Option<RunId>,
 }
 
-async fn listed(
-    connection: &mut PgConnection,
-    unreadable: &Unreadable,
-    incarnation: Incarnation,
-    after: Option<RunId>,
-    limit: usize,
-    doing: &'static str,
-) -> Result<Listed> {
+async fn listed(tx: &mut DbTx, incarnation: Incarnation, after: Option<RunId>, limit: usize) -> Result<Listed> {
     let found = query!(
         "open_claims/claims_listed",
         incarnation.uuid(),
         after.map_or(Uuid::nil(), RunId::uuid),
         rows::limit(limit)
     )
-    .fetch_all(connection)
+    .fetch_all(&mut *tx.tx)
     .await
-    .failed(doing)?;
-    let last = found.last().map(|row| rows::run_id(row, "run")).transpose().failed(doing)?;
+    .failed(tx.doing)?;
+    let last = found.last().map(|row| rows::run_id(row, "run")).transpose().failed(tx.doing)?;
     let next = last.filter(|_| found.len() >= limit);
     let mut page = Listed { claims: Vec::with_capacity(found.len()), stale: Vec::new(), skipped: false, next };
     for row in &found {
-        if row.try_get::<Option<Uuid>, _>("id").failed(doing)?.is_some() {
-            let claim = unreadable.one("runs", row, rows::claimed);
+        if row.try_get::<Option<Uuid>, _>("id").failed(tx.doing)?.is_some() {
+            let claim = tx.unreadable.one("runs", row, rows::claimed);
             page.skipped |= claim.is_none();
             page.claims.extend(claim);
         } else {
-            page.stale.push((row.try_get("run").failed(doing)?, row.try_get("listed_fence").failed(doing)?));
+            page.stale.push((row.try_get("run").failed(tx.doing)?, row.try_get("listed_fence").failed(tx.doing)?));
         }
     }
     Ok(page)

@@ -6,7 +6,7 @@ use everytick_domain::{
     partition::PartitionSet,
     time::{DbTime, Span},
 };
-use sqlx::{PgConnection, Row as _, postgres::PgRow};
+use sqlx::{Row as _, postgres::PgRow};
 use uuid::Uuid;
 
 use super::{DbTx, Failed, PostgresStore, days, lost, range, rows};
@@ -256,42 +256,34 @@ pub(super) async fn fence_expired(write: &mut DbTx, but: Incarnation) -> Result<
 /// Share-locks the lease until the transaction ends. Checks that it is alive and carries the fence, reads the clock,
 /// and returns the lease's `open_from`: the lowest run id that it may have claimed without a listing.
 pub(super) async fn lock_lease(write: &mut DbTx, lease: &Lease) -> Result<RunId> {
-    let (now, open_from) = lives(&mut write.tx, sql!("leases/lock_lease"), lease, write.doing).await?;
-    write.now = now;
-    Ok(open_from)
+    lives(write, sql!("leases/lock_lease"), lease).await
 }
 
 /// The same with an exclusive lock, for transactions that change the lease.
 pub(super) async fn lock_lease_alone(write: &mut DbTx, lease: &Lease) -> Result<RunId> {
-    let (now, open_from) = lives(&mut write.tx, sql!("leases/lock_lease_alone"), lease, write.doing).await?;
-    write.now = now;
-    Ok(open_from)
+    lives(write, sql!("leases/lock_lease_alone"), lease).await
 }
 
 /// Checks the lease without a lock, for read transactions; returns the clock.
-pub(super) async fn check(read: &mut PgConnection, lease: &Lease, doing: &'static str) -> Result<DbTime> {
-    lives(read, sql!("leases/lease_lives"), lease, doing).await.map(|(now, _)| now)
+pub(super) async fn check(tx: &mut DbTx, lease: &Lease) -> Result<DbTime> {
+    lives(tx, sql!("leases/lease_lives"), lease).await?;
+    Ok(tx.now)
 }
 
-async fn lives(
-    connection: &mut PgConnection,
-    statement: &'static str,
-    lease: &Lease,
-    doing: &'static str,
-) -> Result<(DbTime, RunId)> {
+async fn lives(tx: &mut DbTx, statement: &'static str, lease: &Lease) -> Result<RunId> {
     let found = sqlx::query(statement)
         .bind(lease.incarnation.uuid())
         .bind(&lease.node)
         .bind(lease.fence.raw())
-        .fetch_optional(connection)
+        .fetch_optional(&mut *tx.tx)
         .await
-        .failed(doing)?;
+        .failed(tx.doing)?;
     let row = found.ok_or(StoreError::LeaseLost)?;
-    let (now, until) = (rows::at(&row, "now").failed(doing)?, rows::at(&row, "until").failed(doing)?);
-    if until <= now {
+    tx.now = rows::at(&row, "now").failed(tx.doing)?;
+    if rows::at(&row, "until").failed(tx.doing)? <= tx.now {
         return Err(StoreError::LeaseLost);
     }
-    Ok((now, rows::run_id(&row, "open_from").failed(doing)?))
+    rows::run_id(&row, "open_from").failed(tx.doing)
 }
 
 /// Lowers `open_from` to this run, for nodes that do not read `open_claims`. The caller has the lease locked

@@ -97,7 +97,7 @@ async fn is_done_with(store: &PostgresStore, day: Day) -> Result<bool> {
     if lags || waits {
         return Ok(false);
     }
-    let lowest = horizon::lowest_open_from(&mut read, day.next().start(), DOING).await?;
+    let lowest = horizon::lowest_open_from(&mut read, day.next().start()).await?;
     let claimed: bool = read.scalar(query!("days/day_claimed", low.uuid(), high.uuid(), lowest.uuid())).await?;
     Ok(!claimed)
 }

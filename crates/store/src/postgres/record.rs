@@ -269,7 +269,7 @@ async fn write_old(write: &mut DbTx, lease: &Lease, old: &Ticks<'_>) -> Result<(
     if cursor.is_none_or(|cursor| cursor > first.tick.at) || last.tick.at > write.now {
         return Ok(());
     }
-    let found = horizon::job_rows(&mut write.tx, &write.unreadable, &[ticks.job], DOING).await?;
+    let found = horizon::job_rows(write, &[ticks.job]).await?;
     let Some(schedule) = found.first().and_then(|row| row.job.schedule.clone()) else { return Ok(()) };
     let skipped = ranges_of(old.iter().map(|(_, row)| &row.tick));
     range::insert_ranges(write, ticks.job, tenant, &skipped).await?;

@@ -18,7 +18,7 @@ pub(super) async fn walk_jobs(store: &PostgresStore, after: Option<JobId>, limit
     let ids: Vec<Uuid> =
         read.scalars(query!("repair/walk_jobs", after.map_or_else(Uuid::nil, JobId::uuid), rows::limit(limit))).await?;
     let ids: Vec<JobId> = ids.into_iter().map(JobId::from_uuid).collect();
-    let found = horizon::readable_job_rows(&mut read, &store.unreadable, &ids, DOING).await?;
+    let found = horizon::readable_job_rows(&mut read, &ids).await?;
     let walked = |row: JobRow| WalkedJob { job: row.job, epoch: row.epoch, cursor: row.cursor };
     Ok(Walked { jobs: found.into_iter().map(walked).collect(), last: ids.last().copied() })
 }
@@ -87,7 +87,7 @@ async fn write_repair(write: &mut DbTx, lease: &Lease, ticks: &JobTicks) -> Resu
     if !ticks.passed_by(cursor, write.now) {
         return Ok(false);
     }
-    let found = horizon::job_rows(&mut write.tx, &write.unreadable, &[ticks.job], write.doing).await?;
+    let found = horizon::job_rows(write, &[ticks.job]).await?;
     let queue = found.first().and_then(|row| row.job.spec.target.queue().map(str::to_owned));
     record::insert_edited(write, ticks, queue.as_deref()).await?;
     range::move_on(write, ticks.job, cursor).await?;

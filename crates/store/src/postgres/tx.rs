@@ -97,10 +97,10 @@ impl Tx for DbTx {
     }
 
     async fn find_job(&mut self, tenant: TenantId, job: &JobRef) -> Result<JobRow> {
-        jobs::find(&mut self.tx, &self.unreadable, tenant, job, self.doing).await
+        jobs::find(self, tenant, job).await
     }
     async fn load_jobs(&mut self, ids: &[JobId]) -> Result<Vec<JobRow>> {
-        horizon::job_rows(&mut self.tx, &self.unreadable, ids, self.doing).await
+        horizon::job_rows(self, ids).await
     }
     async fn lock_jobs(&mut self, ids: &[JobId], lock: JobLock) -> Result<()> {
         let query = match (ids, lock) {
@@ -199,7 +199,7 @@ impl Tx for DbTx {
         Ok(found.into_iter().map(|(id, name)| (JobId::from_uuid(id), name)).collect())
     }
     async fn edges_near(&mut self, jobs: &[JobId]) -> Result<Edges> {
-        flows::edges(&mut self.tx, sql!("edges/flow_near"), jobs, self.doing).await
+        flows::edges(self, sql!("edges/flow_near"), jobs).await
     }
     async fn children_of(&mut self, job: JobId) -> Result<Vec<String>> {
         self.scalars(query!("edges/flow_children", job.uuid())).await
@@ -221,7 +221,7 @@ impl Tx for DbTx {
     }
 
     async fn get_run(&mut self, tenant: TenantId, run: RunId) -> Result<RunRecord> {
-        read::run_record(&mut self.tx, tenant, run, self.doing).await
+        read::run_record(self, tenant, run).await
     }
     async fn lock_run(&mut self, tenant: TenantId, run: RunId) -> Result<()> {
         self.execute(query!("runs/lock_run", tenant.raw(), run.uuid())).await?;
@@ -231,7 +231,7 @@ impl Tx for DbTx {
         homes::lock_claimed(self, job.uuid()).await
     }
     async fn open_runs(&mut self, jobs: &[&Job]) -> Result<HashMap<JobId, Vec<OpenRun>>> {
-        horizon::open_runs(&mut self.tx, jobs.iter().copied(), self.now, self.doing).await
+        horizon::open_runs(self, jobs.iter().copied(), self.now).await
     }
     async fn count_waiting(&mut self, job: JobId, max: u64) -> Result<u64> {
         let waiting: i64 =
@@ -290,7 +290,7 @@ impl Tx for DbTx {
     // A worker's claim on a run that has ended already is not removed here: every transaction that ends a run removes it,
     // and the search for overdue claims removes what a node of an early release left.
     async fn cancel_claimed(&mut self, job: JobId) -> Result<Vec<RunId>> {
-        let lowest = horizon::lowest_open_from(&mut self.tx, self.now, self.doing).await?;
+        let lowest = horizon::lowest_open_from(self, self.now).await?;
         let mut claimed = self
             .scalars(query!("runs/cancel_claimed", job.uuid(), self.now.millis(), lowest.uuid()))
             .await

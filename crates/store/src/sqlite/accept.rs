@@ -16,8 +16,7 @@ const DOING: &str = "transfer claims to receivers";
 
 pub(super) async fn accept(store: &SqliteStore, lease: &Lease, runs: &[AcceptedRun]) -> Result<Vec<SettleAnswer>> {
     let mut write = store.write(DOING).await?;
-    let now = write.now;
-    node::check(&mut write.tx, lease, now, DOING).await?;
+    node::lock_lease(&mut write, lease).await?;
     let found: Vec<Uuid> = sqlx::query_scalar(sql!("settle/accept"))
         .bind(lease.incarnation.uuid())
         .bind(rows::json(&runs.iter().map(claim).collect::<Vec<_>>()))
@@ -27,7 +26,7 @@ pub(super) async fn accept(store: &SqliteStore, lease: &Lease, runs: &[AcceptedR
     let mut taken: HashSet<RunId> = found.into_iter().map(RunId::from_uuid).collect();
     let claims: Vec<_> = runs.iter().filter(|run| taken.contains(&run.run)).map(claim).collect();
     write.execute_or_refuse(query!("settle/accept_claims", rows::json(&claims))).await?;
-    let listed = taken.iter().copied().filter(|run| OldClaim::may_be_listed(*run, now)).collect();
+    let listed = taken.iter().copied().filter(|run| OldClaim::may_be_listed(*run, write.now)).collect();
     lost::unlist(&mut write, listed).await?;
     write.commit().await?;
     // If a run occurs twice, the first entry transfers it.

@@ -13,8 +13,7 @@ use crate::{KeptOutput, Lease, Result, Supersede};
 pub(super) async fn supersede(store: &SqliteStore, lease: &Lease, runs: &[Supersede]) -> Result<Vec<RunId>> {
     const DOING: &str = "cancel superseded runs";
     let mut write = store.write(DOING).await?;
-    let now = write.now;
-    node::check(&mut write.tx, lease, now, DOING).await?;
+    node::lock_lease(&mut write, lease).await?;
     let cancelled = end_given(&mut write, runs).await?;
     write.commit().await?;
     Ok(cancelled)
@@ -22,9 +21,8 @@ pub(super) async fn supersede(store: &SqliteStore, lease: &Lease, runs: &[Supers
 
 /// Cancels those of the runs that are open.
 pub(super) async fn end_given(write: &mut DbTx, runs: &[Supersede]) -> Result<Vec<RunId>> {
-    let now = write.now;
     let asked: Vec<_> = runs.iter().map(|given| (Hex(given.run.uuid()), overlap::superseded_error(given.to))).collect();
-    let cancelled: Vec<Uuid> = write.scalars(query!("runs/supersede", rows::json(&asked), now.millis())).await?;
+    let cancelled: Vec<Uuid> = write.scalars(query!("runs/supersede", rows::json(&asked), write.now.millis())).await?;
     let cancelled: Vec<_> = cancelled.into_iter().map(RunId::from_uuid).collect();
     write.execute(query!("waiting/dequeue", rows::run_ids(cancelled.iter().copied()))).await?;
     settle::end_cancelled(write, cancelled.iter().copied()).await?;

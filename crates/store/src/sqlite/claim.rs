@@ -23,8 +23,7 @@ pub(super) async fn peek_waiting(
     limit: usize,
 ) -> Result<Waiting> {
     let mut read = store.read(DOING).await?;
-    let now = store.clock.now();
-    node::check(&mut read, lease, now, DOING).await?;
+    let now = node::check(&mut read, lease).await?;
     if !partitions.contains(0) {
         return Ok(Waiting { now, due: Vec::new(), next_due: None });
     }
@@ -86,13 +85,17 @@ pub(super) async fn claim(store: &SqliteStore, lease: &Lease, runs: &[RunId]) ->
 async fn claim_all(store: &SqliteStore, lease: &Lease, runs: &[RunId]) -> Result<Vec<ClaimedRun>> {
     const DOING: &str = "claim runs";
     let mut write = store.write(DOING).await?;
-    let now = write.now;
-    let open_from = node::check(&mut write.tx, lease, now, DOING).await?;
-    let found =
-        query!("claim/claim", rows::run_ids(runs.iter().copied()), now.millis(), &lease.node, lease.incarnation.uuid())
-            .fetch_all(&mut *write.tx)
-            .await
-            .failed_or_refused(DOING)?;
+    let open_from = node::lock_lease(&mut write, lease).await?;
+    let found = query!(
+        "claim/claim",
+        rows::run_ids(runs.iter().copied()),
+        write.now.millis(),
+        &lease.node,
+        lease.incarnation.uuid()
+    )
+    .fetch_all(&mut *write.tx)
+    .await
+    .failed_or_refused(DOING)?;
     let mut claimed: Vec<ClaimedRun> =
         found.iter().map(rows::claimed).collect::<std::result::Result<_, _>>().failed(DOING)?;
     if claimed.is_empty() {

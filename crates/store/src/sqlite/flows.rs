@@ -8,7 +8,6 @@ use everytick_domain::{
     ids::{JobId, RunId, TenantId},
     run::{SkipReason, State},
 };
-use sqlx::SqliteConnection;
 use uuid::Uuid;
 
 use super::{
@@ -87,14 +86,14 @@ impl FlowTx for DbTx {
         found.as_ref().map(rows::root).transpose().failed(self.doing)
     }
     async fn edges_below(&mut self, job: JobId) -> Result<Edges> {
-        edges(&mut self.tx, sql!("edges/flow_below"), &[job], self.doing).await
+        edges(self, sql!("edges/flow_below"), &[job]).await
     }
     async fn node_runs(&mut self, row: &FlowRow) -> Result<BTreeMap<RunId, NodeRun>> {
         let found = self.fetch_all(query!("flows/flow_runs", rows::run_ids(row.run_ids()))).await?;
         found.iter().map(rows::node_run).collect::<std::result::Result<_, _>>().failed(self.doing)
     }
     async fn readable_jobs(&mut self, jobs: &[JobId]) -> Result<Vec<JobRow>> {
-        horizon::job_rows(&mut self.tx, &self.unreadable, jobs, self.doing).await
+        horizon::job_rows(self, jobs).await
     }
     async fn steps_of(&mut self, flow: RunId) -> Result<Vec<RunId>> {
         let found: Vec<Uuid> = self.scalars(query!("flows/flow_steps_of", flow.uuid())).await?;
@@ -177,16 +176,11 @@ pub(super) async fn leave_steps(write: &mut DbTx, runs: impl IntoIterator<Item =
 
 /// The jobs connected with these, or those that follow them. One more than a flow may have shows that there are too
 /// many.
-pub(super) async fn edges(
-    connection: &mut SqliteConnection,
-    statement: &'static str,
-    jobs: &[JobId],
-    doing: &'static str,
-) -> Result<Edges> {
+pub(super) async fn edges(tx: &mut DbTx, statement: &'static str, jobs: &[JobId]) -> Result<Edges> {
     let asked = rows::job_ids(jobs.iter().copied());
     let limit = rows::limit((FLOW_JOBS_MAX + 1).saturating_mul(jobs.len().max(1)));
     let found: Vec<(Uuid, String, Option<Uuid>, Option<i64>)> =
-        sqlx::query_as(statement).bind(asked).bind(limit).fetch_all(connection).await.failed(doing)?;
+        sqlx::query_as(statement).bind(asked).bind(limit).fetch_all(&mut *tx.tx).await.failed(tx.doing)?;
     let mut edges = Edges::default();
     for (job, name, parent, when) in found {
         let job = JobId::from_uuid(job);

@@ -12,11 +12,10 @@ use everytick_domain::{
     partition::PartitionSet,
     time::DbTime,
 };
-use sqlx::{Row as _, SqliteConnection, sqlite::SqliteRow};
+use sqlx::{Row as _, sqlite::SqliteRow};
 
-use super::{Failed, SqliteStore, calendars, node, rows};
+use super::{DbTx, Failed, SqliteStore, calendars, node, rows};
 use crate::tx::JobRow;
-use crate::unreadable::Unreadable;
 use crate::{Backlog, ChangeMark, ChangedJob, Changes, Lease, LoadedJob, OpenRun, Result, Unread};
 
 pub(super) async fn load_horizon(
@@ -29,11 +28,11 @@ pub(super) async fn load_horizon(
 ) -> Result<Vec<LoadedJob>> {
     const DOING: &str = "load the horizon";
     let mut read = store.read(DOING).await?;
-    node::check(&mut read, lease, store.clock.now(), DOING).await?;
+    node::check(&mut read, lease).await?;
     if !partitions.contains(0) {
         return Ok(Vec::new());
     }
-    page(store, &mut read, until, after, limit, DOING).await
+    page(store, &mut read, until, after, limit).await
 }
 
 pub(super) async fn look_at_horizon(
@@ -46,7 +45,7 @@ pub(super) async fn look_at_horizon(
 ) -> Result<Vec<ChangedJob>> {
     const DOING: &str = "read the horizon";
     let mut read = store.read(DOING).await?;
-    node::check(&mut read, lease, store.clock.now(), DOING).await?;
+    node::check(&mut read, lease).await?;
     if !partitions.contains(0) {
         return Ok(Vec::new());
     }
@@ -77,23 +76,19 @@ pub(super) async fn load_overdue(
 ) -> Result<Vec<LoadedJob>> {
     const DOING: &str = "load overdue jobs";
     let mut read = store.read(DOING).await?;
-    page(store, &mut read, before, after, limit, DOING).await
+    page(store, &mut read, before, after, limit).await
 }
 
 async fn page(
     store: &SqliteStore,
-    read: &mut SqliteConnection,
+    tx: &mut DbTx,
     until: DbTime,
     after: Option<(DbTime, JobId)>,
     limit: usize,
-    doing: &'static str,
 ) -> Result<Vec<LoadedJob>> {
     let (tick, job) = place(after);
-    let found = query!("horizon/load_horizon", until.millis(), tick, job, rows::limit(limit))
-        .fetch_all(&mut *read)
-        .await
-        .failed(doing)?;
-    loaded(store, read, &found, doing).await
+    let found = tx.fetch_all(query!("horizon/load_horizon", until.millis(), tick, job, rows::limit(limit))).await?;
+    loaded(store, tx, &found).await
 }
 
 pub(super) async fn load_jobs(store: &SqliteStore, ids: &[JobId]) -> Result<Vec<LoadedJob>> {
@@ -101,7 +96,7 @@ pub(super) async fn load_jobs(store: &SqliteStore, ids: &[JobId]) -> Result<Vec<
     let mut read = store.read(DOING).await?;
     let asked = rows::job_ids(ids.iter().copied());
     let found = read.fetch_all(query!("jobs/load_jobs", asked)).await?;
-    loaded(store, &mut read, &found, DOING).await
+    loaded(store, &mut read, &found).await
 }
 
 pub(super) async fn changes(
@@ -126,28 +121,23 @@ pub(super) async fn changes(
     Ok(Changes { jobs: changed.into_iter().map(|(job, _)| job).collect(), mark, more })
 }
 
-async fn loaded(
-    store: &SqliteStore,
-    read: &mut SqliteConnection,
-    found: &[SqliteRow],
-    doing: &'static str,
-) -> Result<Vec<LoadedJob>> {
+async fn loaded(store: &SqliteStore, tx: &mut DbTx, found: &[SqliteRow]) -> Result<Vec<LoadedJob>> {
     let mut jobs = store.unreadable.each("jobs", found, rows::job);
-    calendars::give(read, &store.unreadable, &mut jobs, doing).await?;
+    calendars::attach_all(tx, &mut jobs).await?;
     let mut last_ticks = HashMap::new();
     for row in found {
-        if let Some(tick) = rows::time(row, "last_tick").failed(doing)? {
-            last_ticks.insert(rows::job_id(row, "id").failed(doing)?, tick);
+        if let Some(tick) = rows::time(row, "last_tick").failed(tx.doing)? {
+            last_ticks.insert(rows::job_id(row, "id").failed(tx.doing)?, tick);
         }
     }
     let needed: Vec<(JobId, usize)> = jobs.iter().map(|row| needed(&row.job)).collect();
-    let mut open = open_of(read, &needed, doing).await?;
+    let mut open = open_of(tx, &needed).await?;
     let max = store.limits.waiting_per_job_max;
     let mut loaded = Vec::with_capacity(jobs.len());
     for row in jobs {
         let OpenOf { runs: open, unread, mut waiting } = open.remove(&row.job.id).unwrap_or_default();
         if unread.waiting {
-            waiting = count_waiting(read, row.job.id, max, doing).await?;
+            waiting = count_waiting(tx, row.job.id, max).await?;
         }
         let last_tick = last_ticks.remove(&row.job.id);
         let room = max.saturating_sub(waiting);
@@ -170,18 +160,8 @@ fn needed(job: &Job) -> (JobId, usize) {
 }
 
 /// The number of waiting runs of a job, counted up to `max`.
-pub(super) async fn count_waiting(
-    connection: &mut SqliteConnection,
-    job: JobId,
-    max: usize,
-    doing: &'static str,
-) -> Result<usize> {
-    let waiting: i64 = sqlx::query_scalar(sql!("waiting/count_waiting"))
-        .bind(job.uuid())
-        .bind(rows::limit(max))
-        .fetch_one(connection)
-        .await
-        .failed(doing)?;
+pub(super) async fn count_waiting(tx: &mut DbTx, job: JobId, max: usize) -> Result<usize> {
+    let waiting: i64 = tx.scalar(query!("waiting/count_waiting", job.uuid(), rows::limit(max))).await?;
     Ok(usize::try_from(waiting).unwrap_or(usize::MAX))
 }
 
@@ -196,36 +176,31 @@ struct OpenOf {
 
 /// The open runs of these jobs, by id. Of the waiting ones, only as many as the overlap policy needs for its decision.
 pub(super) async fn open_runs<'j>(
-    connection: &mut SqliteConnection,
+    tx: &mut DbTx,
     jobs: impl IntoIterator<Item = &'j Job>,
-    doing: &'static str,
 ) -> Result<HashMap<JobId, Vec<OpenRun>>> {
     let needed: Vec<(JobId, usize)> = jobs.into_iter().map(|job| (job.id, waiting_needed(&job.spec))).collect();
-    let open = open_of(connection, &needed, doing).await?;
+    let open = open_of(tx, &needed).await?;
     Ok(open.into_iter().map(|(job, open)| (job, open.runs)).collect())
 }
 
 /// The waiting runs of jobs, up to the given number for each, and the claimed runs, by id.
-async fn open_of(
-    connection: &mut SqliteConnection,
-    needed: &[(JobId, usize)],
-    doing: &'static str,
-) -> Result<HashMap<JobId, OpenOf>> {
+async fn open_of(tx: &mut DbTx, needed: &[(JobId, usize)]) -> Result<HashMap<JobId, OpenOf>> {
     let mut open: HashMap<JobId, OpenOf> = HashMap::new();
     let mut by_need: BTreeMap<usize, Vec<JobId>> = BTreeMap::new();
     for (job, needed) in needed {
         by_need.entry(*needed).or_default().push(*job);
     }
     for (needed, jobs) in &by_need {
-        for (job, Backlog { runs, unread }) in waiting_of(connection, jobs, *needed, doing).await? {
+        for (job, Backlog { runs, unread }) in waiting_of(tx, jobs, *needed).await? {
             open.insert(job, OpenOf { waiting: runs.len(), runs, unread });
         }
     }
     let counted = needed.iter().filter(|(_, needed)| *needed > 0).map(|(job, _)| *job);
     let asked = rows::job_ids(counted);
-    let found = query!("horizon/open_runs", asked).fetch_all(connection).await.failed(doing)?;
+    let found = tx.fetch_all(query!("horizon/open_runs", asked)).await?;
     for row in &found {
-        let (job, run) = rows::open_run(row).failed(doing)?;
+        let (job, run) = rows::open_run(row).failed(tx.doing)?;
         open.entry(job).or_default().runs.push(run);
     }
     for OpenOf { runs, .. } in open.values_mut() {
@@ -235,18 +210,13 @@ async fn open_of(
 }
 
 /// The waiting runs of these jobs, up to `needed` for each. Most jobs have fewer: one statement reads those of all.
-async fn waiting_of(
-    connection: &mut SqliteConnection,
-    jobs: &[JobId],
-    needed: usize,
-    doing: &'static str,
-) -> Result<HashMap<JobId, Backlog>> {
-    let mut found = waiting_rows(connection, sql!("horizon/open_waiting"), jobs, needed, doing).await?;
+async fn waiting_of(tx: &mut DbTx, jobs: &[JobId], needed: usize) -> Result<HashMap<JobId, Backlog>> {
+    let mut found = waiting_rows(tx, sql!("horizon/open_waiting"), jobs, needed).await?;
     let long: Vec<JobId> =
         found.iter().filter(|(_, runs)| needed > 0 && runs.len() > needed).map(|(job, _)| *job).collect();
     if !long.is_empty() {
-        let mut tried = waiting_rows(connection, sql!("horizon/open_tried"), &long, needed, doing).await?;
-        for (job, mut runs) in waiting_rows(connection, sql!("horizon/open_new"), &long, needed, doing).await? {
+        let mut tried = waiting_rows(tx, sql!("horizon/open_tried"), &long, needed).await?;
+        for (job, mut runs) in waiting_rows(tx, sql!("horizon/open_new"), &long, needed).await? {
             runs.extend(tried.remove(&job).unwrap_or_default());
             found.insert(job, runs);
         }
@@ -257,33 +227,27 @@ async fn waiting_of(
 
 /// Reads one run more than needed of each job, so that the caller knows whether more exist.
 async fn waiting_rows(
-    connection: &mut SqliteConnection,
+    tx: &mut DbTx,
     statement: &'static str,
     jobs: &[JobId],
     needed: usize,
-    doing: &'static str,
 ) -> Result<HashMap<JobId, Vec<OpenRun>>> {
     let asked = rows::job_ids(jobs.iter().copied());
     let most = rows::limit(needed.saturating_add(1));
-    let found = sqlx::query(statement).bind(asked).bind(most).fetch_all(connection).await.failed(doing)?;
+    let found = sqlx::query(statement).bind(asked).bind(most).fetch_all(&mut *tx.tx).await.failed(tx.doing)?;
     let mut open: HashMap<JobId, Vec<OpenRun>> = HashMap::new();
     for row in &found {
-        let (job, run) = rows::open_run(row).failed(doing)?;
+        let (job, run) = rows::open_run(row).failed(tx.doing)?;
         open.entry(job).or_default().push(run);
     }
     Ok(open)
 }
 
 /// The rows of these jobs, deleted ones included.
-pub(super) async fn job_rows(
-    connection: &mut SqliteConnection,
-    unreadable: &Unreadable,
-    ids: &[JobId],
-    doing: &'static str,
-) -> Result<Vec<JobRow>> {
+pub(super) async fn job_rows(tx: &mut DbTx, ids: &[JobId]) -> Result<Vec<JobRow>> {
     let asked = rows::job_ids(ids.iter().copied());
-    let found = query!("jobs/load_jobs", asked).fetch_all(&mut *connection).await.failed(doing)?;
-    let mut jobs = found.iter().map(rows::job).collect::<std::result::Result<Vec<_>, _>>().failed(doing)?;
-    calendars::give(connection, unreadable, &mut jobs, doing).await?;
+    let found = tx.fetch_all(query!("jobs/load_jobs", asked)).await?;
+    let mut jobs = found.iter().map(rows::job).collect::<std::result::Result<Vec<_>, _>>().failed(tx.doing)?;
+    calendars::attach_all(tx, &mut jobs).await?;
     Ok(jobs)
 }

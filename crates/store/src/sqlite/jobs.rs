@@ -1,26 +1,19 @@
 //! Rows of jobs: finds them, and writes their definitions.
 
 use everytick_domain::{ids::TenantId, job::Job, time::DbTime};
-use sqlx::SqliteConnection;
 
 use super::{DbTx, Failed, calendars, range, rows, rows::Hex};
-use crate::{Actor, Created, JobRef, Result, StoreError, tx::JobRow, unreadable::Unreadable};
+use crate::{Actor, Created, JobRef, Result, StoreError, tx::JobRow};
 
 /// A live job by name or id.
-pub(super) async fn find(
-    connection: &mut SqliteConnection,
-    unreadable: &Unreadable,
-    tenant: TenantId,
-    job: &JobRef,
-    doing: &'static str,
-) -> Result<JobRow> {
+pub(super) async fn find(tx: &mut DbTx, tenant: TenantId, job: &JobRef) -> Result<JobRow> {
     let query = match job {
         JobRef::Id(id) => query!("jobs/job_by_id", tenant.raw(), id.uuid()),
         JobRef::Name(name) => query!("jobs/job_by_name", tenant.raw(), name),
     };
-    let found = query.fetch_optional(&mut *connection).await.failed(doing)?;
-    let mut row = rows::job(&found.ok_or(StoreError::NotFound("job"))?).failed(doing)?;
-    calendars::give(connection, unreadable, std::slice::from_mut(&mut row), doing).await?;
+    let found = query.fetch_optional(&mut *tx.tx).await.failed(tx.doing)?;
+    let mut row = rows::job(&found.ok_or(StoreError::NotFound("job"))?).failed(tx.doing)?;
+    calendars::attach_all(tx, std::slice::from_mut(&mut row)).await?;
     Ok(row)
 }
 

@@ -5,11 +5,10 @@
 use std::collections::HashSet;
 
 use everytick_domain::ids::{Fence, Incarnation, JobId, RunId};
-use sqlx::{Row as _, SqliteConnection, sqlite::SqliteRow};
+use sqlx::{Row as _, sqlite::SqliteRow};
 use uuid::Uuid;
 
 use super::{DbTx, Failed, SqliteStore, node, rows, rows::Hex};
-use crate::unreadable::Unreadable;
 use crate::{ClaimedRun, Lease, ListedClaims, OldClaim, Result, StoreError};
 
 pub(super) async fn listed_claims(
@@ -22,12 +21,12 @@ pub(super) async fn listed_claims(
     let mut read = store.read(DOING).await?;
     let open_from: Option<Uuid> =
         read.optional_scalar(query!("open_claims/open_from", lease.incarnation.uuid())).await?;
-    let page = listed(&mut read, &store.unreadable, lease.incarnation, after, limit, DOING).await?;
+    let page = listed(&mut read, lease.incarnation, after, limit).await?;
     drop(read);
     if !page.stale.is_empty() {
         let mut write = store.write(DOING).await?;
         // Read again under the write lock, so that nothing changes before the commit.
-        let page = listed(&mut write.tx, &store.unreadable, lease.incarnation, after, limit, DOING).await?;
+        let page = listed(&mut write, lease.incarnation, after, limit).await?;
         unlist(&mut write, page.stale).await?;
         write.commit().await?;
     }
@@ -45,8 +44,7 @@ pub(super) async fn list_old_claims(store: &SqliteStore, lease: &Lease, to: RunI
     }
     let to = OldClaim::page_end(from, to);
     note(&mut write, lease.incarnation, from, to).await?;
-    let now = write.now;
-    node::check(&mut write.tx, lease, now, DOING).await?;
+    node::lock_lease(&mut write, lease).await?;
     write.execute(query!("open_claims/lease_compared", lease.incarnation.uuid(), to.uuid())).await?;
     write.commit().await?;
     Ok(to)
@@ -83,8 +81,7 @@ pub(super) async fn still_claimed(store: &SqliteStore, lease: &Lease, runs: &[Ru
 pub(super) async fn load_lost(store: &SqliteStore, lease: &Lease, limit: usize) -> Result<Vec<ClaimedRun>> {
     const DOING: &str = "load lost claims";
     let mut write = store.write(DOING).await?;
-    let now = write.now;
-    node::check(&mut write.tx, lease, now, DOING).await?;
+    node::lock_lease(&mut write, lease).await?;
     // Fences before it reads their claims.
     node::fence_expired(&mut write, lease.incarnation).await?;
     let mut lost = Vec::new();
@@ -125,7 +122,7 @@ async fn listed_until(write: &mut DbTx, incarnation: Incarnation, limit: usize) 
     let unreadable_jobs: HashSet<JobId> = write.unreadable.jobs_aside().into_iter().collect();
     let (mut found, mut skipped, mut after) = (Vec::new(), false, None);
     loop {
-        let page = listed(&mut write.tx, &write.unreadable, incarnation, after, limit, write.doing).await?;
+        let page = listed(write, incarnation, after, limit).await?;
         unlist(write, page.stale).await?;
         let (before, claims) = (found.len(), page.claims.len());
         found.extend(page.claims.into_iter().filter(|run| !unreadable_jobs.contains(&run.job)));
@@ -148,33 +145,26 @@ struct Listed {
     next: Option<RunId>,
 }
 
-async fn listed(
-    connection: &mut SqliteConnection,
-    unreadable: &Unreadable,
-    incarnation: Incarnation,
-    after: Option<RunId>,
-    limit: usize,
-    doing: &'static str,
-) -> Result<Listed> {
+async fn listed(tx: &mut DbTx, incarnation: Incarnation, after: Option<RunId>, limit: usize) -> Result<Listed> {
     let found = query!(
         "open_claims/claims_listed",
         incarnation.uuid(),
         after.map_or(Uuid::nil(), RunId::uuid),
         rows::limit(limit)
     )
-    .fetch_all(connection)
+    .fetch_all(&mut *tx.tx)
     .await
-    .failed(doing)?;
-    let last = found.last().map(|row| rows::run_id(row, "run")).transpose().failed(doing)?;
+    .failed(tx.doing)?;
+    let last = found.last().map(|row| rows::run_id(row, "run")).transpose().failed(tx.doing)?;
     let next = last.filter(|_| found.len() >= limit);
     let mut page = Listed { claims: Vec::with_capacity(found.len()), stale: Vec::new(), skipped: false, next };
     for row in &found {
-        if row.try_get::<Option<Uuid>, _>("id").failed(doing)?.is_some() {
-            let claim = unreadable.one("runs", row, rows::claimed);
+        if row.try_get::<Option<Uuid>, _>("id").failed(tx.doing)?.is_some() {
+            let claim = tx.unreadable.one("runs", row, rows::claimed);
             page.skipped |= claim.is_none();
             page.claims.extend(claim);
         } else {
-            page.stale.push(rows::run_id(row, "run").failed(doing)?);
+            page.stale.push(rows::run_id(row, "run").failed(tx.doing)?);
         }
     }
     Ok(page)

@@ -5,10 +5,11 @@ use everytick_domain::{
     partition::PartitionSet,
     time::{DbTime, Span},
 };
-use sqlx::{Row as _, SqliteConnection, sqlite::SqliteRow};
+use sqlx::{Row as _, sqlite::SqliteRow};
 use uuid::Uuid;
 
-use super::{DbTx, Failed, SqliteStore, lost, rows};
+use super::{DbTx, SqliteStore, lost, rows};
+use crate::tx::Tx as _;
 use crate::{
     Beat, Cluster, Lease, NodeInfo, NodeProcess, NodeRecord, OLD_CLAIM_AFTER, PartitionRecord, Result, Store as _,
     StoreError,
@@ -54,20 +55,20 @@ pub(super) async fn join(
 pub(super) async fn renew(store: &SqliteStore, lease: &Lease, ttl: Span, beat: &Beat) -> Result<DbTime> {
     const DOING: &str = "renew the lease";
     let mut write = store.write(DOING).await?;
-    let now = write.now;
-    check(&mut write.tx, lease, now, DOING).await?;
+    lock_lease(&mut write, lease).await?;
     lost::list(&mut write, lease, &beat.old_claims).await?;
     write
         .execute(query!(
             "leases/renew",
             lease.incarnation.uuid(),
-            now.plus(ttl).millis(),
+            write.now.plus(ttl).millis(),
             beat.open_from.map(RunId::uuid),
-            now.millis(),
+            write.now.millis(),
             i64::try_from(beat.lag.as_millis()).unwrap_or(i64::MAX),
             beat.clock_offset_ms
         ))
         .await?;
+    let now = write.now;
     write.commit().await?;
     Ok(now)
 }
@@ -96,8 +97,7 @@ pub(super) async fn raise_fence(store: &SqliteStore, lease: &Lease) -> Result<Le
 pub(super) async fn retire(store: &SqliteStore, lease: &Lease) -> Result<()> {
     const DOING: &str = "release all partitions";
     let mut write = store.write(DOING).await?;
-    let now = write.now;
-    check(&mut write.tx, lease, now, DOING).await?;
+    lock_lease(&mut write, lease).await?;
     free(&mut write, lease, &PartitionSet::all(store.partitions())).await?;
     write.execute(query!("leases/retire", lease.incarnation.uuid())).await?;
     write.commit().await
@@ -106,8 +106,7 @@ pub(super) async fn retire(store: &SqliteStore, lease: &Lease) -> Result<()> {
 pub(super) async fn leave(store: &SqliteStore, lease: &Lease) -> Result<()> {
     const DOING: &str = "leave the cluster";
     let mut write = store.write(DOING).await?;
-    let now = write.now;
-    check(&mut write.tx, lease, now, DOING).await?;
+    lock_lease(&mut write, lease).await?;
     free(&mut write, lease, &PartitionSet::all(store.partitions())).await?;
     let fence = next_fence(&mut write).await?;
     write.execute(query!("leases/leave", lease.incarnation.uuid(), fence.raw())).await?;
@@ -163,11 +162,10 @@ fn process(row: &SqliteRow) -> std::result::Result<Option<NodeProcess>, sqlx::Er
 pub(super) async fn acquire(store: &SqliteStore, lease: &Lease, asked: &PartitionSet) -> Result<PartitionSet> {
     const DOING: &str = "acquire partitions";
     let mut write = store.write(DOING).await?;
-    let now = write.now;
-    check(&mut write.tx, lease, now, DOING).await?;
+    lock_lease(&mut write, lease).await?;
     let named = rows::json(&asked.iter().collect::<Vec<_>>());
     fence_expired(&mut write, lease.incarnation).await?;
-    write.execute(query!("partitions/acquire", &named, lease.incarnation.uuid(), now.millis())).await?;
+    write.execute(query!("partitions/acquire", &named, lease.incarnation.uuid(), write.now.millis())).await?;
     let owned: Vec<u16> = write.scalars(query!("partitions/owned", &named, lease.incarnation.uuid())).await?;
     write.commit().await?;
     Ok(owned.into_iter().collect())
@@ -176,8 +174,7 @@ pub(super) async fn acquire(store: &SqliteStore, lease: &Lease, asked: &Partitio
 pub(super) async fn release(store: &SqliteStore, lease: &Lease, partitions: &PartitionSet) -> Result<()> {
     const DOING: &str = "release partitions";
     let mut write = store.write(DOING).await?;
-    let now = write.now;
-    check(&mut write.tx, lease, now, DOING).await?;
+    lock_lease(&mut write, lease).await?;
     free(&mut write, lease, partitions).await?;
     write.commit().await
 }
@@ -205,22 +202,17 @@ pub(super) async fn fence_expired(write: &mut DbTx, but: Incarnation) -> Result<
 }
 
 /// Checks that the lease is alive and carries the fence. Returns the lease's `open_from`: the lowest run id that it may
-/// have claimed without a listing.
-pub(super) async fn check(
-    connection: &mut SqliteConnection,
-    lease: &Lease,
-    now: DbTime,
-    doing: &'static str,
-) -> Result<RunId> {
-    let open_from: Option<Uuid> = sqlx::query_scalar(sql!("leases/lease_lives"))
-        .bind(lease.incarnation.uuid())
-        .bind(&lease.node)
-        .bind(lease.fence.raw())
-        .bind(now.millis())
-        .fetch_optional(connection)
-        .await
-        .failed(doing)?;
-    open_from.map(RunId::from_uuid).ok_or(StoreError::LeaseLost)
+/// have claimed without a listing. One connection writes, so there is nothing to lock.
+pub(super) async fn lock_lease(tx: &mut DbTx, lease: &Lease) -> Result<RunId> {
+    let lives = query!("leases/lease_lives", lease.incarnation.uuid(), &lease.node, lease.fence.raw(), tx.now.millis());
+    tx.optional_scalar(lives).await?.map(RunId::from_uuid).ok_or(StoreError::LeaseLost)
+}
+
+/// Checks the lease in a read transaction; returns the clock.
+pub(super) async fn check(tx: &mut DbTx, lease: &Lease) -> Result<DbTime> {
+    let now = tx.read_clock().await?;
+    lock_lease(tx, lease).await?;
+    Ok(now)
 }
 
 pub(super) async fn next_fence(write: &mut DbTx) -> Result<Fence> {

@@ -12,12 +12,11 @@ use crate::{Lease, RangeAnswer, RangePlan, Result};
 pub(super) async fn record_range(store: &SqliteStore, lease: &Lease, plan: &RangePlan) -> Result<RangeAnswer> {
     const DOING: &str = "record a range of skips";
     let mut write = store.write(DOING).await?;
-    let now = write.now;
-    node::check(&mut write.tx, lease, now, DOING).await?;
+    node::lock_lease(&mut write, lease).await?;
     let tenant: Option<i32> = write
         .optional_scalar(query!("ranges/range_cursor", plan.job.uuid(), plan.epoch.raw(), plan.cursor_was.millis()))
         .await?;
-    let Some(tenant) = tenant.filter(|_| plan.range.to <= now) else { return Ok(RangeAnswer::Stale) };
+    let Some(tenant) = tenant.filter(|_| plan.range.to <= write.now) else { return Ok(RangeAnswer::Stale) };
     let occupied: Option<i64> = write
         .optional_scalar(query!(
             "ranges/range_probe",

@@ -8,12 +8,11 @@ use everytick_domain::{
     time::{DbTime, Span},
 };
 use futures::{Stream, TryStreamExt as _};
-use sqlx::{Row as _, SqliteConnection, sqlite::SqliteRow};
+use sqlx::{Row as _, sqlite::SqliteRow};
 use uuid::Uuid;
 
-use super::{Failed, SqliteStore, calendars, jobs, rows};
+use super::{DbTx, Failed, SqliteStore, calendars, jobs, rows};
 use crate::tx::JobRow;
-use crate::unreadable::Unreadable;
 use crate::{
     AttemptRecord, AuditRecord, JobFilter, JobRecord, JobRef, PAGE_BYTES_MAX, Page, Result, RunFilter, RunRecord,
     StoreError,
@@ -23,8 +22,8 @@ use crate::{
 pub(super) async fn get_job(store: &SqliteStore, tenant: TenantId, job: &JobRef) -> Result<JobRecord> {
     const DOING: &str = "read the job";
     let mut read = store.read(DOING).await?;
-    let row = jobs::find(&mut read, &store.unreadable, tenant, job, DOING).await?;
-    let mut last = last_runs(&mut read, &store.unreadable, &[row.job.id], DOING).await?;
+    let row = jobs::find(&mut read, tenant, job).await?;
+    let mut last = last_runs(&mut read, &[row.job.id]).await?;
     Ok(record(row, &mut last, store.clock.now()))
 }
 
@@ -57,9 +56,9 @@ pub(super) async fn list_jobs(
         _ => None,
     };
     let mut jobs = store.unreadable.each("jobs", &found, rows::job);
-    calendars::give(&mut read, &store.unreadable, &mut jobs, DOING).await?;
+    calendars::attach_all(&mut read, &mut jobs).await?;
     let ids: Vec<_> = jobs.iter().map(|row| row.job.id).collect();
-    let mut last = last_runs(&mut read, &store.unreadable, &ids, DOING).await?;
+    let mut last = last_runs(&mut read, &ids).await?;
     let now = store.clock.now();
     Ok(Page { items: jobs.into_iter().map(|row| record(row, &mut last, now)).collect(), next })
 }
@@ -86,36 +85,26 @@ fn record(row: JobRow, last: &mut HashMap<JobId, RunRecord>, now: DbTime) -> Job
     JobRecord { last_run: last.remove(&row.job.id), job: row.job, cursor: row.cursor, now, backlog: None }
 }
 
-async fn last_runs(
-    read: &mut SqliteConnection,
-    unreadable: &Unreadable,
-    jobs: &[JobId],
-    doing: &'static str,
-) -> Result<HashMap<JobId, RunRecord>> {
+async fn last_runs(tx: &mut DbTx, jobs: &[JobId]) -> Result<HashMap<JobId, RunRecord>> {
     let asked = rows::job_ids(jobs.iter().copied());
-    let found = query!("reads/last_runs", asked).fetch_all(read).await.failed(doing)?;
-    Ok(unreadable.each("runs", &found, rows::run).into_iter().map(|run| (run.job, run)).collect())
+    let found = tx.fetch_all(query!("reads/last_runs", asked)).await?;
+    Ok(tx.unreadable.each("runs", &found, rows::run).into_iter().map(|run| (run.job, run)).collect())
 }
 
 pub(super) async fn get_run(store: &SqliteStore, tenant: TenantId, run: RunId) -> Result<RunRecord> {
     const DOING: &str = "read the run";
     let mut read = store.read(DOING).await?;
-    run_record(&mut read, tenant, run, DOING).await
+    run_record(&mut read, tenant, run).await
 }
 
 /// A run, or the range with this id.
-pub(super) async fn run_record(
-    connection: &mut SqliteConnection,
-    tenant: TenantId,
-    id: RunId,
-    doing: &'static str,
-) -> Result<RunRecord> {
+pub(super) async fn run_record(tx: &mut DbTx, tenant: TenantId, id: RunId) -> Result<RunRecord> {
     let by_id = |statement| sqlx::query(statement).bind(tenant.raw()).bind(id.uuid());
-    if let Some(row) = by_id(sql!("runs/get_run")).fetch_optional(&mut *connection).await.failed(doing)? {
-        return rows::run(&row).failed(doing);
+    if let Some(row) = by_id(sql!("runs/get_run")).fetch_optional(&mut *tx.tx).await.failed(tx.doing)? {
+        return rows::run(&row).failed(tx.doing);
     }
-    match by_id(sql!("reads/get_range")).fetch_optional(connection).await.failed(doing)? {
-        Some(row) => rows::range(&row).failed(doing),
+    match by_id(sql!("reads/get_range")).fetch_optional(&mut *tx.tx).await.failed(tx.doing)? {
+        Some(row) => rows::range(&row).failed(tx.doing),
         None => Err(StoreError::NotFound("run")),
     }
 }
@@ -141,7 +130,7 @@ pub(super) async fn list_runs(
     let search = Search::of(filter);
     let end = match search {
         Search::All | Search::Failures => None,
-        Search::Scan => search_end(&mut read, filter.job, &low, &high, store.limits.runs_searched_max, DOING).await?,
+        Search::Scan => search_end(&mut read, filter.job, &low, &high, store.limits.runs_searched_max).await?,
     };
     let low = end.map_or(low, id_bytes);
     let job = filter.job.map(JobId::uuid);
@@ -177,27 +166,20 @@ pub(super) async fn list_runs(
 }
 
 /// The lowest run of a search that reads at most `most` runs; `None` if it reads all of them.
-async fn search_end(
-    read: &mut SqliteConnection,
-    job: Option<JobId>,
-    low: &[u8],
-    high: &[u8],
-    most: usize,
-    doing: &'static str,
-) -> Result<Option<RunId>> {
+async fn search_end(tx: &mut DbTx, job: Option<JobId>, low: &[u8], high: &[u8], most: usize) -> Result<Option<RunId>> {
     let statement = if job.is_some() { sql!("reads/search_job_end") } else { sql!("reads/search_end") };
     let mut query =
         sqlx::query_scalar::<_, Uuid>(statement).bind(low).bind(high).bind(rows::limit(most.saturating_sub(1)));
     if let Some(job) = job {
         query = query.bind(job.uuid());
     }
-    Ok(query.fetch_optional(read).await.failed(doing)?.map(RunId::from_uuid))
+    Ok(query.fetch_optional(&mut *tx.tx).await.failed(tx.doing)?.map(RunId::from_uuid))
 }
 
 pub(super) async fn list_attempts(store: &SqliteStore, tenant: TenantId, id: RunId) -> Result<Vec<AttemptRecord>> {
     const DOING: &str = "list attempts";
     let mut read = store.read(DOING).await?;
-    let run = run_record(&mut read, tenant, id, DOING).await?;
+    let run = run_record(&mut read, tenant, id).await?;
     let found = read.fetch_all(query!("reads/list_attempts", id.uuid())).await?;
     let mut attempts = store.unreadable.each("attempts", &found, |row| rows::attempt(id, row));
     let outcome = match run.state {

@@ -22,9 +22,9 @@ const DOING: &str = "record ticks";
 
 pub(super) async fn record(store: &SqliteStore, lease: &Lease, batch: &[JobTicks]) -> Result<Recorded> {
     let mut write = store.write(DOING).await?;
-    let now = write.now;
-    let open_from = node::check(&mut write.tx, lease, now, DOING).await?;
+    let open_from = node::lock_lease(&mut write, lease).await?;
     let jobs = insert_ticks(&mut write, Some(lease), batch).await?;
+    let now = write.now;
     lost::list(&mut write, lease, &born_below(batch, &jobs, open_from, now)).await?;
     write.commit().await?;
     Ok(Recorded { now, jobs })

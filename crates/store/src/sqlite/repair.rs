@@ -24,7 +24,7 @@ pub(super) async fn walk_jobs(store: &SqliteStore, after: Option<JobId>, limit: 
     let last = found.last().map(|row| rows::job_id(row, "id")).transpose().failed(DOING)?;
     let walked = |row: JobRow| WalkedJob { job: row.job, epoch: row.epoch, cursor: row.cursor };
     let mut jobs = store.unreadable.each("jobs", &found, rows::job);
-    calendars::give(&mut read, &store.unreadable, &mut jobs, DOING).await?;
+    calendars::attach_all(&mut read, &mut jobs).await?;
     Ok(Walked { jobs: jobs.into_iter().map(walked).collect(), last })
 }
 
@@ -54,12 +54,11 @@ pub(super) async fn load_ledgers(store: &SqliteStore, asked: &[(JobId, Window)])
 pub(super) async fn repair(store: &SqliteStore, lease: &Lease, ticks: &JobTicks) -> Result<bool> {
     const DOING: &str = "record lost ticks";
     let mut write = store.write(DOING).await?;
-    let now = write.now;
-    node::check(&mut write.tx, lease, now, DOING).await?;
+    node::lock_lease(&mut write, lease).await?;
     let stands = write.fetch_optional(query!("repair/repair_cursor", ticks.job.uuid(), ticks.epoch.raw())).await?;
     let Some(stands) = stands else { return Ok(false) };
     let (tenant, cursor) = (rows::tenant(&stands).failed(DOING)?, rows::time(&stands, "next_tick").failed(DOING)?);
-    if !ticks.passed_by(cursor, now) {
+    if !ticks.passed_by(cursor, write.now) {
         return Ok(false);
     }
     record::insert_edited(&mut write, ticks).await?;

@@ -61,7 +61,7 @@ impl Tx for DbTx {
     }
 
     async fn lock_lease(&mut self, lease: &Lease) -> Result<()> {
-        node::check(&mut self.tx, lease, self.now, self.doing).await.map(drop)
+        node::lock_lease(self, lease).await.map(drop)
     }
 
     async fn find_request(&mut self, tenant: TenantId, key: &str, since: DbTime) -> Result<Option<StoredRequest>> {
@@ -84,10 +84,10 @@ impl Tx for DbTx {
     }
 
     async fn find_job(&mut self, tenant: TenantId, job: &JobRef) -> Result<JobRow> {
-        jobs::find(&mut self.tx, &self.unreadable, tenant, job, self.doing).await
+        jobs::find(self, tenant, job).await
     }
     async fn load_jobs(&mut self, ids: &[JobId]) -> Result<Vec<JobRow>> {
-        horizon::job_rows(&mut self.tx, &self.unreadable, ids, self.doing).await
+        horizon::job_rows(self, ids).await
     }
     async fn raise_epoch(&mut self, job: JobId) -> Result<Epoch> {
         range::raise_epoch(self, job).await
@@ -113,7 +113,7 @@ impl Tx for DbTx {
         Ok(())
     }
     async fn lock_calendars(&mut self, tenant: TenantId, names: &[String]) -> Result<Vec<Arc<Calendar>>> {
-        let known = calendars::of_tenant(&mut self.tx, &self.unreadable, tenant, names, self.doing).await?;
+        let known = calendars::of_tenant(self, tenant, names).await?;
         Ok(known.into_values().collect())
     }
     async fn insert_jobs(&mut self, tenant: TenantId, actor: &Actor, created: &[&Created]) -> Result<()> {
@@ -162,7 +162,7 @@ impl Tx for DbTx {
         Ok(found.into_iter().map(|(id, name)| (JobId::from_uuid(id), name)).collect())
     }
     async fn edges_near(&mut self, jobs: &[JobId]) -> Result<Edges> {
-        flows::edges(&mut self.tx, sql!("edges/flow_near"), jobs, self.doing).await
+        flows::edges(self, sql!("edges/flow_near"), jobs).await
     }
     async fn children_of(&mut self, job: JobId) -> Result<Vec<String>> {
         self.scalars(query!("edges/flow_children", job.uuid())).await
@@ -179,14 +179,14 @@ impl Tx for DbTx {
     }
 
     async fn get_run(&mut self, tenant: TenantId, run: RunId) -> Result<RunRecord> {
-        read::run_record(&mut self.tx, tenant, run, self.doing).await
+        read::run_record(self, tenant, run).await
     }
     async fn open_runs(&mut self, jobs: &[&Job]) -> Result<HashMap<JobId, Vec<OpenRun>>> {
-        horizon::open_runs(&mut self.tx, jobs.iter().copied(), self.doing).await
+        horizon::open_runs(self, jobs.iter().copied()).await
     }
     async fn count_waiting(&mut self, job: JobId, max: u64) -> Result<u64> {
         let max = usize::try_from(max).unwrap_or(usize::MAX);
-        Ok(horizon::count_waiting(&mut self.tx, job, max, self.doing).await? as u64)
+        Ok(horizon::count_waiting(self, job, max).await? as u64)
     }
     async fn insert_requested(&mut self, run: RequestedRun<'_>) -> Result<bool> {
         let (job, spec, now) = (run.job, &run.job.spec, self.now.millis());

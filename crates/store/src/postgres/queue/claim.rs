@@ -199,7 +199,7 @@ async fn define(
 ) -> Result<()> {
     let new = jobs.iter().filter(|job| !locked.jobs.contains_key(job));
     let asked: Vec<(JobId, Epoch)> = new.filter_map(|job| Some((*job, *locked.epochs.get(job)?))).collect();
-    locked.jobs.extend(definitions::of(store, &mut write.tx, &asked, CLAIMING).await?);
+    locked.jobs.extend(definitions::of(store, write, &asked).await?);
     Ok(())
 }
 
@@ -365,7 +365,7 @@ async fn lock_jobs(
         guarded.iter().filter_map(|job| Some((JobId::from_uuid(*job), *epochs.get(job)?))).collect();
     let guarded: BTreeSet<JobId> = asked.iter().map(|(job, _)| *job).collect();
     let epochs: BTreeMap<JobId, Epoch> = asked.iter().copied().collect();
-    for (id, job) in definitions::of(store, &mut write.tx, &asked, CLAIMING).await? {
+    for (id, job) in definitions::of(store, write, &asked).await? {
         locked.epochs.extend(epochs.get(&id).map(|epoch| (id, *epoch)));
         locked.loads.insert(id, JobLoad::of(&job.spec));
         locked.jobs.insert(id, job);
@@ -398,7 +398,7 @@ async fn load(write: &mut DbTx, jobs: &BTreeSet<JobId>, locked: &mut LockedJobs)
     }
     // Nodes may still have claims on runs of a job that had another target.
     let jobs: Vec<JobId> = jobs.iter().copied().collect();
-    for (job, run) in horizon::claimed_runs(&mut write.tx, &jobs, write.now, CLAIMING).await? {
+    for (job, run) in horizon::claimed_runs(write, &jobs, write.now).await? {
         if let Some(load) = locked.loads.get_mut(&job) {
             load.claimed.entry(run.id).or_insert(None);
         }

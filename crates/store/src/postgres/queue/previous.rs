@@ -31,7 +31,7 @@ async fn look(write: &mut DbTx, limit: usize) -> Result<Vec<RunId>> {
     }
     let locked: Vec<Uuid> = write.scalars(query!("epochs/epochs_guarded", found)).await?;
     let locked: Vec<JobId> = locked.into_iter().map(JobId::from_uuid).collect();
-    let jobs = horizon::readable_job_rows(&mut write.tx, &write.unreadable, &locked, DOING).await?;
+    let jobs = horizon::readable_job_rows(write, &locked).await?;
     let jobs: Vec<Arc<Job>> = jobs.into_iter().map(|row| Arc::new(row.job)).collect();
     supersede(write, &jobs).await
 }
@@ -76,7 +76,7 @@ async fn standing(write: &mut DbTx, jobs: &[Arc<Job>]) -> Result<BTreeMap<JobId,
     }
     // Nodes may still have claims on runs of a job that had another target.
     let jobs: Vec<JobId> = jobs.iter().map(|job| job.id).collect();
-    for (job, run) in horizon::claimed_runs(&mut write.tx, &jobs, write.now, DOING).await? {
+    for (job, run) in horizon::claimed_runs(write, &jobs, write.now).await? {
         let open = Open { claimed: run.state == State::Claimed, attempts: run.attempt };
         standing.entry(job).or_default().open.entry(run.id).or_insert(open);
     }

@@ -8,10 +8,10 @@ use everytick_domain::{
     run::State,
     time::Span,
 };
-use sqlx::{PgConnection, Row as _, postgres::PgRow};
+use sqlx::{Row as _, postgres::PgRow};
 use uuid::Uuid;
 
-use super::super::{Failed, PostgresStore, definitions, read, rows};
+use super::super::{DbTx, Failed, PostgresStore, definitions, read, rows};
 use crate::tx::Tx as _;
 use crate::{ClaimBeat, ClaimedRun, HeldClaim, OverdueClaim, Result};
 
@@ -32,7 +32,7 @@ pub(super) async fn beat_claim(
         write.commit().await?;
         return Ok(ClaimBeat::Held { until });
     }
-    let record = read::run_record(&mut write.tx, tenant, run, DOING).await?;
+    let record = read::run_record(&mut write, tenant, run).await?;
     write.rollback().await;
     Ok(if record.state == State::Cancelled { ClaimBeat::Cancelled } else { ClaimBeat::Stale })
 }
@@ -57,7 +57,7 @@ pub(super) async fn log_claim(
         ))
         .await?;
     if logged == 0 {
-        read::run_record(&mut write.tx, tenant, run, DOING).await?;
+        read::run_record(&mut write, tenant, run).await?;
     }
     write.commit().await?;
     Ok(logged > 0)
@@ -97,7 +97,7 @@ pub(super) async fn load_overdue_claims(store: &PostgresStore, grace: Span, limi
         }
         let aside = store.unreadable.aside_count();
         let mut overdue = Vec::with_capacity(claimed.len());
-        for (row, held) in held(store, &mut write.tx, &claimed, DOING).await? {
+        for (row, held) in held(store, &mut write, &claimed).await? {
             let (worker, timed_out) = (row.try_get("worker").failed(DOING)?, row.try_get("timed_out").failed(DOING)?);
             overdue.push(OverdueClaim { held, worker, timed_out });
         }
@@ -118,31 +118,26 @@ pub(super) async fn held_claims(store: &PostgresStore, tenant: TenantId, runs: &
     let found = read
         .fetch_all(query!("worker_claims/worker_claims_of", tenant.raw(), rows::run_ids(runs.iter().copied())))
         .await?;
-    Ok(held(store, &mut read, &found, DOING).await?.into_iter().map(|(_, held)| held).collect())
+    Ok(held(store, &mut read, &found).await?.into_iter().map(|(_, held)| held).collect())
 }
 
 /// The claims of these rows, with their jobs. Leaves out a claim whose job cannot be decoded.
-async fn held<'r>(
-    store: &PostgresStore,
-    connection: &mut PgConnection,
-    found: &'r [PgRow],
-    doing: &'static str,
-) -> Result<Vec<(&'r PgRow, HeldClaim)>> {
+async fn held<'r>(store: &PostgresStore, tx: &mut DbTx, found: &'r [PgRow]) -> Result<Vec<(&'r PgRow, HeldClaim)>> {
     let claim = |row: &'r PgRow| store.unreadable.one("runs", row, rows::claimed).map(|run| (row, run));
     let runs: Vec<(&PgRow, ClaimedRun)> = found.iter().filter_map(claim).collect();
     let mut epochs: BTreeMap<JobId, Epoch> = BTreeMap::new();
     for (row, run) in &runs {
-        let epoch: Option<i64> = row.try_get("epoch").failed(doing)?;
+        let epoch: Option<i64> = row.try_get("epoch").failed(tx.doing)?;
         epochs.extend(epoch.map(|epoch| (run.job, Epoch::from_raw(epoch))));
     }
     let asked: Vec<(JobId, Epoch)> = epochs.into_iter().collect();
-    let jobs = definitions::of(store, connection, &asked, doing).await?;
+    let jobs = definitions::of(store, tx, &asked).await?;
     let mut claims = Vec::with_capacity(runs.len());
     for (row, run) in runs {
         let Some(job) = jobs.get(&run.job).cloned() else { continue };
-        let (started_at, log) = (rows::time(row, "started_at").failed(doing)?, row.try_get("log").failed(doing)?);
-        let accepted = row.try_get("accepted").failed(doing)?;
-        let now = rows::at(row, "now").failed(doing)?;
+        let (started_at, log) = (rows::time(row, "started_at").failed(tx.doing)?, row.try_get("log").failed(tx.doing)?);
+        let accepted = row.try_get("accepted").failed(tx.doing)?;
+        let now = rows::at(row, "now").failed(tx.doing)?;
         claims.push((row, HeldClaim { run, job, started_at, log, accepted, now }));
     }
     Ok(claims)

@@ -12,9 +12,9 @@ use everytick_domain::{
     run::State,
     time::Span,
 };
-use sqlx::{Row as _, SqliteConnection, sqlite::SqliteRow};
+use sqlx::{Row as _, sqlite::SqliteRow};
 
-use super::super::{Failed, SqliteStore, read, rows};
+use super::super::{DbTx, Failed, SqliteStore, read, rows};
 use crate::{ClaimBeat, ClaimedRun, HeldClaim, OverdueClaim, Result, Settle, SettleAnswer, Store as _, Success};
 
 pub(super) async fn beat_claim(
@@ -34,7 +34,7 @@ pub(super) async fn beat_claim(
         write.commit().await?;
         return Ok(ClaimBeat::Held { until });
     }
-    let record = read::run_record(&mut write.tx, tenant, run, DOING).await?;
+    let record = read::run_record(&mut write, tenant, run).await?;
     Ok(if record.state == State::Cancelled { ClaimBeat::Cancelled } else { ClaimBeat::Stale })
 }
 
@@ -58,7 +58,7 @@ pub(super) async fn log_claim(
         ))
         .await?;
     if logged == 0 {
-        read::run_record(&mut write.tx, tenant, run, DOING).await?;
+        read::run_record(&mut write, tenant, run).await?;
     }
     write.commit().await?;
     Ok(logged > 0)
@@ -79,7 +79,7 @@ pub(super) async fn load_overdue_claims(store: &SqliteStore, grace: Span, limit:
             .await?;
         let aside = store.unreadable.aside_count();
         let mut overdue = Vec::with_capacity(found.len());
-        for (row, held) in held(store, &mut read, &found, DOING).await? {
+        for (row, held) in held(store, &mut read, &found).await? {
             let (worker, timed_out) = (row.try_get("worker").failed(DOING)?, row.try_get("timed_out").failed(DOING)?);
             overdue.push(OverdueClaim { held, worker, timed_out });
         }
@@ -96,7 +96,7 @@ pub(super) async fn held_claims(store: &SqliteStore, tenant: TenantId, runs: &[R
     let found = read
         .fetch_all(query!("worker_claims/worker_claims_of", tenant.raw(), rows::run_ids(runs.iter().copied())))
         .await?;
-    Ok(held(store, &mut read, &found, DOING).await?.into_iter().map(|(_, held)| held).collect())
+    Ok(held(store, &mut read, &found).await?.into_iter().map(|(_, held)| held).collect())
 }
 
 pub(super) async fn succeed(store: &SqliteStore, tenant: TenantId, done: &[Success]) -> Result<Vec<Option<JobId>>> {
@@ -114,15 +114,14 @@ pub(super) async fn succeed(store: &SqliteStore, tenant: TenantId, done: &[Succe
 /// The claims of these rows, with their jobs. Leaves out a claim whose job cannot be decoded.
 async fn held<'r>(
     store: &SqliteStore,
-    connection: &mut SqliteConnection,
+    tx: &mut DbTx,
     found: &'r [SqliteRow],
-    doing: &'static str,
 ) -> Result<Vec<(&'r SqliteRow, HeldClaim)>> {
     let claim = |row: &'r SqliteRow| store.unreadable.one("runs", row, rows::claimed).map(|run| (row, run));
     let runs: Vec<(&SqliteRow, ClaimedRun)> = found.iter().filter_map(claim).collect();
     let ids: BTreeSet<JobId> = runs.iter().map(|(_, run)| run.job).collect();
     let asked = rows::job_ids(ids);
-    let jobs = query!("jobs/load_jobs", asked).fetch_all(connection).await.failed(doing)?;
+    let jobs = tx.fetch_all(query!("jobs/load_jobs", asked)).await?;
     let jobs: HashMap<JobId, Arc<Job>> = store
         .unreadable
         .each("jobs", &jobs, rows::job)
@@ -132,8 +131,8 @@ async fn held<'r>(
     let mut claims = Vec::with_capacity(runs.len());
     for (row, run) in runs {
         let Some(job) = jobs.get(&run.job).cloned() else { continue };
-        let (started_at, log) = (rows::time(row, "started_at").failed(doing)?, row.try_get("log").failed(doing)?);
-        let accepted = row.try_get("accepted").failed(doing)?;
+        let (started_at, log) = (rows::time(row, "started_at").failed(tx.doing)?, row.try_get("log").failed(tx.doing)?);
+        let accepted = row.try_get("accepted").failed(tx.doing)?;
         claims.push((row, HeldClaim { run, job, started_at, log, accepted, now: store.clock.now() }));
     }
     Ok(claims)
