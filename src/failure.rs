@@ -44,7 +44,12 @@ impl std::error::Error for Failure {}
 
 /// Whether the server answered that the named thing does not exist.
 pub(crate) fn is_not_found(error: &anyhow::Error) -> bool {
-    error.downcast_ref::<Failure>().is_some_and(|failure| failure.exit == Exit::NotFound)
+    exit(error) == Exit::NotFound
+}
+
+/// The exit code of an error.
+pub(crate) fn exit(error: &anyhow::Error) -> Exit {
+    error.downcast_ref::<Failure>().map_or(Exit::Failed, |failure| failure.exit)
 }
 
 /// Prints the error and returns its exit code. A closed pipe (`| head`) is not an error: the reader has what it wanted.
@@ -56,8 +61,7 @@ pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     last_line(&format!("{error:#}"));
-    let exit = error.downcast_ref::<Failure>().map_or(Exit::Failed, |failure| failure.exit);
-    ExitCode::from(exit as u8)
+    ExitCode::from(exit(error) as u8)
 }
 
 /// Writes `error: ...` as the last line before the process ends. During `serve` the line goes through the log queue: a log

@@ -1,12 +1,17 @@
-//! `everytick run redrive`: repeats the failed runs of a job, which are its dead-letter list.
+//! `everytick run redrive`: repeats the failed runs of jobs, which are their dead-letter lists.
+
+use std::collections::{BTreeSet, HashSet};
 
 use clap::Args;
-use everytick_domain::instant::{InstantText, Lean};
+use everytick_domain::{
+    instant::{InstantText, Lean},
+    time::DbTime,
+};
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{
-    job::{self, job_ref},
+    job::{self, BulkCommand, BulkVerb, Care, job_ref},
     run::{RunView, state_text},
 };
 use crate::{
@@ -16,34 +21,50 @@ use crate::{
 
 pub(crate) const AFTER_HELP: &str = "\
 Examples:
-  everytick run redrive --job nightly --since yesterday --dry-run
-  everytick run redrive --job nightly --since '2026-11-16 02:00'
+  everytick run redrive nightly --since yesterday --dry-run
+  everytick run redrive nightly --since '2026-11-16 02:00'
+  everytick run redrive --label team=billing --since '2h ago' --yes
   everytick run list --job nightly --status failed
 
 Creates one new run for each failed run, for the same instant and with the same payload. The failed run does not change.
-A repeated call creates no duplicates: it shows the state of the new runs. A new run that failed is itself repeated.";
+A repeated call creates no duplicates: it shows the state of the new runs. A new run that failed is itself repeated.
+
+With several jobs, --label or --all, the command asks for a confirmation, unless --yes is set. Each job is redriven on its own: a
+job that fails does not stop the others, and the command then exits with 1.";
+
+const FAILED_PER_READ: usize = 1_000;
 
 #[derive(Debug, Args)]
 pub(crate) struct Redrive {
-    /// Repeat failed runs of this job
+    /// Repeat failed runs of these jobs
+    #[arg(value_name = "JOB", value_parser = job_ref, required_unless_present_any = ["job", "label", "all"])]
+    jobs: Vec<String>,
+    /// Repeat failed runs of this job; repeatable
     #[arg(long, value_name = "JOB", value_parser = job_ref)]
-    job: String,
+    job: Vec<String>,
+    /// Repeat failed runs of the jobs with this label; if repeated, with all of them
+    #[arg(long, value_name = "KEY[=VALUE]", conflicts_with_all = ["jobs", "job"])]
+    label: Vec<String>,
+    /// Repeat failed runs of all jobs
+    #[arg(long, conflicts_with_all = ["jobs", "job", "label"])]
+    all: bool,
     /// Repeat failed runs scheduled at this time or later; at most 7 days ago
     #[arg(long, visible_alias = "from", value_name = "TIME", allow_hyphen_values = true)]
     since: InstantText,
     /// Repeat failed runs scheduled at this time or earlier
     #[arg(long, visible_alias = "to", value_name = "TIME", allow_hyphen_values = true)]
     until: Option<InstantText>,
-    /// Repeat at most this many, oldest first
+    /// Repeat at most this many of each job, oldest first
     #[arg(long, value_name = "N", default_value_t = 100)]
     limit: u32,
-    /// Show the runs and create nothing
-    #[arg(long)]
-    dry_run: bool,
+    #[command(flatten)]
+    care: Care,
 }
 
 #[derive(Debug, Deserialize)]
 struct Redriven {
+    #[serde(default)]
+    job: String,
     items: Vec<Pair>,
     next_since: Option<String>,
 }
@@ -57,16 +78,45 @@ struct Pair {
 }
 
 impl Redrive {
-    pub(crate) async fn run(self, client: &Client, out: Output) -> anyhow::Result<()> {
-        let zone = job::zone(client, &self.job).await?;
-        let read = |flag, text: &InstantText| out.times().read(flag, text, Lean::Past, zone.as_deref());
+    pub(crate) async fn run(mut self, client: &Client, out: Output) -> anyhow::Result<()> {
+        let mut jobs = std::mem::take(&mut self.jobs);
+        jobs.append(&mut self.job);
+        match jobs.as_slice() {
+            [job] => self.one(client, out, job).await,
+            _ => self.several(client, out, jobs).await,
+        }
+    }
+
+    fn body(&self, out: Output, zone: Option<&str>) -> anyhow::Result<(DbTime, Value)> {
+        let read = |flag, text: &InstantText| out.times().read(flag, text, Lean::Past, zone);
         let since = read("since", &self.since)?;
         let until = self.until.as_ref().map(|text| read("until", text)).transpose()?;
         let body = json!({
             "since": since.to_string(), "until": until.map(|at| at.to_string()),
-            "limit": self.limit, "dry_run": self.dry_run,
+            "limit": self.limit, "dry_run": self.care.dry_run,
         });
-        let answer = client.post(&["jobs", &self.job, "redrive"]).json(&body)?.send().await?;
+        Ok((since, body))
+    }
+
+    async fn several(self, client: &Client, out: Output, mut jobs: Vec<String>) -> anyhow::Result<()> {
+        let (since, body) = self.body(out, None)?;
+        if jobs.is_empty() {
+            jobs = failed_jobs(client, since, &self.label).await?;
+        }
+        let command = BulkCommand {
+            verb: BulkVerb { now: "repeat the failed runs of", done: "redriven" },
+            request: &|job| client.post(&["jobs", job, "redrive"]).json(&body),
+            line: &|answer| Ok(answer.read::<Redriven>()?.line()),
+            in_rounds: false,
+            of_open_runs: false,
+        };
+        command.on_each(out, self.care, jobs).await
+    }
+
+    async fn one(&self, client: &Client, out: Output, job: &str) -> anyhow::Result<()> {
+        let zone = job::zone(client, job).await?;
+        let (_, body) = self.body(out, zone.as_deref())?;
+        let answer = client.post(&["jobs", job, "redrive"]).json(&body)?.send().await?;
         if out.is_json() {
             return Ok(out.json(&answer)?);
         }
@@ -96,4 +146,39 @@ impl Redrive {
         }
         Ok(())
     }
+}
+
+impl Redriven {
+    fn line(&self) -> String {
+        let count = |test: fn(&Pair) -> bool| self.items.iter().filter(|pair| test(pair)).count();
+        let (made, would) = (count(|pair| pair.made), count(|pair| !pair.made && pair.state.is_none()));
+        let (job, before) = (&self.job, self.items.len() - made - would);
+        let more = if self.next_since.is_some() { "; there are more, raise --limit" } else { "" };
+        let before = if before > 0 { format!("; {before} were created before") } else { String::new() };
+        match (self.items.len(), would) {
+            (0, _) => format!("{job}: no failed runs"),
+            (_, 0) => format!("{job}: {made} runs created{before}{more}"),
+            (_, would) => format!("{job}: {would} runs would be created{before}{more}"),
+        }
+    }
+}
+
+/// The names of the jobs with these labels that have failed runs since this instant.
+async fn failed_jobs(client: &Client, since: DbTime, labels: &[String]) -> anyhow::Result<Vec<String>> {
+    let request = client.get(&["runs"]).query("status", "failed").query("from", since);
+    let (mut found, mut cursor) = (BTreeSet::new(), None);
+    loop {
+        let page = request.clone().list(FAILED_PER_READ, cursor).await?;
+        found.extend(page.read::<RunView>()?.into_iter().map(|run| run.job));
+        cursor = page.next_cursor;
+        if cursor.is_none() {
+            break;
+        }
+    }
+    if !found.is_empty() {
+        // Also without labels: a deleted job has runs, but cannot be redriven.
+        let selected: HashSet<String> = job::names_with(client, labels).await?.into_iter().collect();
+        found.retain(|job| selected.contains(job));
+    }
+    Ok(found.into_iter().collect())
 }

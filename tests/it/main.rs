@@ -4,6 +4,7 @@
 mod accepted;
 mod backfills;
 mod bench;
+mod bulk;
 mod calendars;
 mod client;
 mod cluster;

@@ -39,20 +39,32 @@ pub(super) const DELETE_HELP: &str = "\
 Examples:
   everytick job delete nightly
   everytick job delete nightly --cancel
+  everytick job delete --label team=billing --dry-run
+  everytick job delete --label team=billing --yes
 
-The history keeps the job's runs. Runs in progress continue, unless --cancel is set.";
+The history keeps the runs of a deleted job. Runs in progress continue, unless --cancel is set. A job that others follow is
+deleted after them.
+With several jobs, --label or --all, the command asks for a confirmation, unless --yes is set. Each job is changed on its own: a
+job that fails does not stop the others, and the command then exits with 1.";
 
 pub(super) const PAUSE_HELP: &str = "\
 Examples:
   everytick job pause nightly --note 'the receiver is being moved'
+  everytick job pause extract load
+  everytick job pause --all --yes --note 'maintenance'
 
-Once the command returns, no tick gets a run. Runs in progress continue, unless --cancel is set.";
+Once the command returns, no tick gets a run. Runs in progress continue, unless --cancel is set.
+With several jobs, --label or --all, the command asks for a confirmation, unless --yes is set. Each job is changed on its own: a
+job that fails does not stop the others, and the command then exits with 1.";
 
 pub(super) const RESUME_HELP: &str = "\
 Examples:
   everytick job resume nightly
+  everytick job resume --label team=billing
 
-Ticks during the pause get no run. A disabled job is not resumed (exit 4): use `everytick job update nightly --enabled`.";
+Ticks during the pause get no run. A disabled job is not resumed (exit 4): use `everytick job update nightly --enabled`.
+With several jobs, --label or --all, the command asks for a confirmation, unless --yes is set. Each job is changed on its own: a
+job that fails does not stop the others, and the command then exits with 1.";
 
 pub(super) const TRIGGER_HELP: &str = "\
 Examples:
@@ -67,8 +79,11 @@ With --wait: exits with 0 only if the run succeeded. Ctrl-C stops waiting, not t
 pub(super) const CANCEL_HELP: &str = "\
 Examples:
   everytick job cancel nightly
+  everytick job cancel --all --dry-run
 
-The job continues with its next tick. To stop its ticks too, use `everytick job pause nightly --cancel`.";
+A job continues with its next tick. To stop its ticks too, use `everytick job pause nightly --cancel`.
+With several jobs, --label or --all, the command asks for a confirmation, unless --yes is set. Each job is changed on its own: a
+job that fails does not stop the others, and the command then exits with 1.";
 
 pub(super) const NEXT_HELP: &str = "\
 Examples:

@@ -2,6 +2,7 @@
 
 mod after_flags;
 mod batch;
+mod bulk;
 mod document;
 mod flags;
 mod help;
@@ -21,10 +22,13 @@ use serde_json::json;
 
 use self::{
     batch::create_batch,
+    bulk::{Command, Selection, Verb},
     document::Document,
     flags::{JobFlags, UpdateFlags},
     help::*,
-    view::{JobView, print_cancelled, print_changed, print_explanation, print_job, print_next, print_resumed},
+    view::{
+        JobView, cancelled_line, changed_line, print_changed, print_explanation, print_job, print_next, resumed_line,
+    },
 };
 use super::{
     backfill::{self, Backfill},
@@ -36,6 +40,7 @@ use crate::{
     failure::{Failure, is_not_found},
     output::{self, Output, Text},
 };
+pub(crate) use bulk::{Care, Command as BulkCommand, Verb as BulkVerb, names_with};
 pub(crate) use document::{payload, read_text};
 
 #[derive(Debug, Subcommand)]
@@ -52,24 +57,24 @@ pub(crate) enum JobCommand {
     /// Change the given fields of a job
     #[command(after_help = UPDATE_HELP)]
     Update(Box<Update>),
-    /// Delete a job
+    /// Delete jobs
     #[command(after_help = DELETE_HELP)]
     Delete(Delete),
-    /// Pause a job: it has no ticks until it is resumed
+    /// Pause jobs: they have no ticks until they are resumed
     #[command(after_help = PAUSE_HELP)]
     Pause(Pause),
-    /// Resume a paused job
+    /// Resume paused jobs
     #[command(after_help = RESUME_HELP)]
-    Resume(Named),
+    Resume(Selection),
     /// Trigger a run of a job now
     #[command(after_help = TRIGGER_HELP)]
     Trigger(Trigger),
     /// Create runs for past ticks of a job
     #[command(after_help = backfill::AFTER_HELP)]
     Backfill(Backfill),
-    /// Cancel all runs of a job that wait or are in progress
+    /// Cancel all runs of jobs that wait or are in progress
     #[command(after_help = CANCEL_HELP)]
-    Cancel(Named),
+    Cancel(Selection),
     /// Show the next ticks of a job
     #[command(after_help = NEXT_HELP)]
     Next(Next),
@@ -156,8 +161,8 @@ pub(crate) struct Update {
 #[derive(Debug, Args)]
 pub(crate) struct Delete {
     #[command(flatten)]
-    job: Named,
-    /// Also cancel its runs that wait or are in progress
+    selection: Selection,
+    /// Also cancel the runs that wait or are in progress
     #[arg(long)]
     cancel: bool,
     /// Delete the job only if it has this version; otherwise exit with 4
@@ -168,11 +173,11 @@ pub(crate) struct Delete {
 #[derive(Debug, Args)]
 pub(crate) struct Pause {
     #[command(flatten)]
-    job: Named,
+    selection: Selection,
     /// Store this note with the pause, such as the reason
     #[arg(long, value_name = "TEXT")]
     note: Option<String>,
-    /// Also cancel its runs that wait or are in progress
+    /// Also cancel the runs that wait or are in progress
     #[arg(long)]
     cancel: bool,
 }
@@ -269,21 +274,29 @@ impl JobCommand {
                 if out.is_json() { Ok(out.json(&answer)?) } else { print_job(out, answer.read()?) }
             }
             Self::Update(update) => update.run(client, out).await,
-            Self::Delete(Delete { job: Named { job }, cancel, if_version }) => {
-                let request = client.delete(&["jobs", &job]).header_some("if-match", if_version.map(tag));
-                let answer = request.query_some("cancel", cancel.then_some(true)).send().await?;
-                print_changed(out, answer, "deleted")
+            Self::Delete(delete) => delete.run(client, out).await,
+            Self::Pause(pause) => pause.run(client, out).await,
+            Self::Resume(selection) => {
+                let command = Command {
+                    verb: Verb { now: "resume", done: "resumed" },
+                    request: &|job| Ok(client.post(&["jobs", job, "resume"])),
+                    line: &|answer| resumed_line(out, answer),
+                    in_rounds: false,
+                    of_open_runs: false,
+                };
+                selection.run(client, out, &[("paused", true)], &command).await
             }
-            Self::Pause(Pause { job: Named { job }, note, cancel }) => {
-                let body = json!({ "note": note, "cancel": cancel });
-                print_changed(out, client.post(&["jobs", &job, "pause"]).json(&body)?.send().await?, "paused")
-            }
-            Self::Resume(Named { job }) => print_resumed(out, client.post(&["jobs", &job, "resume"]).send().await?),
             Self::Trigger(trigger) => trigger.run(client, out).await,
             Self::Backfill(backfill) => backfill.run(client, out).await,
-            Self::Cancel(Named { job }) => {
-                let answer = client.post(&["jobs", &job, "cancel"]).send().await?;
-                if out.is_json() { Ok(out.json(&answer)?) } else { print_cancelled(out, &answer.read()?) }
+            Self::Cancel(selection) => {
+                let command = Command {
+                    verb: Verb { now: "cancel the open runs of", done: "done" },
+                    request: &|job| Ok(client.post(&["jobs", job, "cancel"])),
+                    line: &cancelled_line,
+                    in_rounds: false,
+                    of_open_runs: true,
+                };
+                selection.run(client, out, &[], &command).await
             }
             Self::Next(Next { job: Named { job }, count, from }) => {
                 let zone = zone_for(client, &job, [from.as_ref()]).await?;
@@ -381,6 +394,39 @@ impl Update {
         let body = serde_json::to_vec(&document)?;
         let request = client.patch(&["jobs", &self.job.job]).header_some("if-match", self.if_version.map(tag));
         print_changed(out, request.body("application/merge-patch+json", body).send().await?, "updated")
+    }
+}
+
+impl Delete {
+    async fn run(self, client: &Client, out: Output) -> anyhow::Result<()> {
+        if self.if_version.is_some() {
+            self.selection.only_one("--if-version")?;
+        }
+        let command = Command {
+            verb: Verb { now: "delete", done: "deleted" },
+            request: &|job| {
+                let request = client.delete(&["jobs", job]).header_some("if-match", self.if_version.map(tag));
+                Ok(request.query_some("cancel", self.cancel.then_some(true)))
+            },
+            line: &|answer| changed_line(out, answer, "deleted"),
+            in_rounds: true,
+            of_open_runs: false,
+        };
+        self.selection.run(client, out, &[], &command).await
+    }
+}
+
+impl Pause {
+    async fn run(self, client: &Client, out: Output) -> anyhow::Result<()> {
+        let body = json!({ "note": self.note, "cancel": self.cancel });
+        let command = Command {
+            verb: Verb { now: "pause", done: "paused" },
+            request: &|job| client.post(&["jobs", job, "pause"]).json(&body),
+            line: &|answer| changed_line(out, answer, "paused"),
+            in_rounds: false,
+            of_open_runs: false,
+        };
+        self.selection.run(client, out, &[("paused", false)], &command).await
     }
 }
 

@@ -1,12 +1,12 @@
 //! Jobs as tables and lists show them.
 
 use everytick_targets::{KINDS, KindInfo};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, value::RawValue};
 
 use crate::{
     cli::{flow_graph::ParentView, preview::Ticks, run::RunView},
-    client::Answer,
+    client::{Answer, Page},
     failure::{Exit, Failure},
     output::{self, Output, Text, Tone},
 };
@@ -75,35 +75,33 @@ struct ScheduleView {
     exclude: Vec<String>,
 }
 
-/// Prints the job of an answer to `job resume`. A disabled job that was not paused has no ticks after the command either,
-/// which is an error.
-pub(super) fn print_resumed(out: Output, answer: Answer) -> anyhow::Result<()> {
+/// The line for an answer to `job resume`. A disabled job that was not paused has no ticks after the command either, which is
+/// an error.
+pub(super) fn resumed_line(out: Output, answer: &Answer) -> anyhow::Result<String> {
     let job: JobView = answer.read()?;
     let enable = format!("enable it with `everytick job update {} --enabled`", job.name);
-    match (job.enabled, &job.effective_at) {
-        (true, _) => print_changed(out, answer, "resumed"),
-        (false, Some(_)) => {
-            print_changed(out, answer, "resumed")?;
-            output::note_line(&format!("{} is disabled, so it has no ticks; {enable}", job.name));
-            Ok(())
-        }
-        (false, None) => {
-            if out.is_json() {
-                out.json(&answer)?;
-            }
-            let message = format!("{} is disabled and not paused, so there is nothing to resume; {enable}", job.name);
-            Err(Failure::new(Exit::Conflict, message).into())
-        }
+    if !job.enabled && job.effective_at.is_none() {
+        let message = format!("{} is disabled and not paused, so there is nothing to resume; {enable}", job.name);
+        return Err(Failure::new(Exit::Conflict, message).into());
     }
+    if !job.enabled {
+        output::note_line(&format!("{} is disabled, so it has no ticks; {enable}", job.name));
+    }
+    changed_line(out, answer, "resumed")
 }
 
 pub(super) fn print_changed(out: Output, answer: Answer, verb: &str) -> anyhow::Result<()> {
     if out.is_json() {
         return Ok(out.json(&answer)?);
     }
+    Ok(out.line(&changed_line(out, &answer, verb)?)?)
+}
+
+/// The line for an answer to an edit.
+pub(super) fn changed_line(out: Output, answer: &Answer, verb: &str) -> anyhow::Result<String> {
     let job: JobView = answer.read()?;
     if let Some(unchanged) = job.unchanged(verb) {
-        return Ok(out.line(&unchanged)?);
+        return Ok(unchanged);
     }
     let out = out.in_zone(job.zone().as_deref());
     let since = job.effective_at.as_ref().map(|at| format!("; in effect since {}", out.time(at))).unwrap_or_default();
@@ -115,11 +113,36 @@ pub(super) fn print_changed(out: Output, answer: Answer, verb: &str) -> anyhow::
         (None, true) => "; its waiting runs are being cancelled in the background and will not start".to_owned(),
         (None, false) => String::new(),
     };
-    Ok(out.line(&format!("{} {verb}{since}{next}{retries}{backlog}", job.name))?)
+    Ok(format!("{} {verb}{since}{next}{retries}{backlog}", job.name))
+}
+
+/// What a dry run prints.
+#[derive(Serialize)]
+struct DryRun<'a> {
+    dry_run: bool,
+    items: &'a [Answer],
+}
+
+/// Prints the jobs that a command on several jobs would change; `open` has the number of open runs of each.
+pub(super) fn print_selected(out: Output, jobs: &Page, open: Option<&[usize]>) -> anyhow::Result<()> {
+    if out.is_json() {
+        return Ok(out.json(&DryRun { dry_run: true, items: &jobs.items })?);
+    }
+    let row = |(index, job): (usize, JobView)| {
+        let next = job.next_tick.as_ref().map_or_else(|| "-".to_owned(), |at| out.time(at));
+        let mut row =
+            vec![Text::strong(&job.name), job.status(), Text::plain(job.schedule_summary(out)), Text::plain(next)];
+        row.extend(open.and_then(|open| open.get(index)).map(|count| Text::number(count.to_string())));
+        row
+    };
+    let rows: Vec<_> = jobs.read::<JobView>()?.into_iter().enumerate().map(row).collect();
+    let header = ["NAME", "STATUS", "SCHEDULE", "NEXT TICK", "OPEN RUNS"];
+    let columns = if open.is_some() { 5 } else { 4 };
+    if rows.is_empty() { Ok(()) } else { Ok(out.table(&header[..columns], rows)?) }
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct CancelledView {
+struct CancelledView {
     job: String,
     cancelled: Vec<String>,
     stopped: Vec<String>,
@@ -127,20 +150,19 @@ pub(super) struct CancelledView {
     cancelling: bool,
 }
 
-pub(super) fn print_cancelled(out: Output, cancelled: &CancelledView) -> anyhow::Result<()> {
-    let CancelledView { job, cancelled, stopped, cancelling } = cancelled;
-    if *cancelling {
-        let stopped = stopped.len();
-        return Ok(out.line(&format!(
+/// The line for an answer to `job cancel`.
+pub(super) fn cancelled_line(answer: &Answer) -> anyhow::Result<String> {
+    let CancelledView { job, cancelled, stopped, cancelling } = answer.read()?;
+    let (all, stopped) = (cancelled.len(), stopped.len());
+    Ok(match (cancelling, all) {
+        (true, _) => format!(
             "{job}: {stopped} in progress cancelled; the waiting runs are being cancelled and will not start. \
              `everytick job get {job}` shows how many are left"
-        ))?);
-    }
-    if cancelled.is_empty() {
-        return Ok(out.line(&format!("{job}: no open runs"))?);
-    }
-    let runs = if cancelled.len() == 1 { "run" } else { "runs" };
-    Ok(out.line(&format!("{job}: {} {runs} cancelled, {} of them in progress", cancelled.len(), stopped.len()))?)
+        ),
+        (false, 0) => format!("{job}: no open runs"),
+        (false, 1) => format!("{job}: 1 run cancelled, {stopped} of them in progress"),
+        (false, _) => format!("{job}: {all} runs cancelled, {stopped} of them in progress"),
+    })
 }
 
 #[derive(Deserialize)]
