@@ -33,7 +33,7 @@ Examples:
   everytick job backfill nightly --from 2026-11-01 --to 2026-11-15 --wait
   everytick job backfill poll --from '6h ago' --to now --rate 10/1m
 
-Creates a run for each tick of the job's present schedule from --from to --to, both included, at most 10,000.
+Creates a run for each tick of the job's present schedule from --from to before --to, at most 10,000.
 Dates that the job's calendars exclude get no run. Runs that are on time start before backfill runs.
 The records of the original ticks do not change.
 With --wait: exits 0 when all runs succeeded, else 1. Ctrl-C stops waiting, not the backfill.";
@@ -61,7 +61,7 @@ pub(crate) struct Backfill {
     /// Start at this time; no earlier than the stored history
     #[arg(long, visible_alias = "since", value_name = "TIME", allow_hyphen_values = true)]
     from: InstantText,
-    /// End at this time; not in the future
+    /// End before this time; not in the future
     #[arg(long, visible_alias = "until", value_name = "TIME", allow_hyphen_values = true)]
     to: InstantText,
     /// Create at most this many runs per period, such as 10/1m; at most 1/1s if the job's runs may not overlap [default: as

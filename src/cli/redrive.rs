@@ -21,9 +21,9 @@ use crate::{
 
 pub(crate) const AFTER_HELP: &str = "\
 Examples:
-  everytick run redrive nightly --since yesterday --dry-run
-  everytick run redrive nightly --since '2026-11-16 02:00'
-  everytick run redrive --label team=billing --since '2h ago' --yes
+  everytick run redrive nightly --from yesterday --dry-run
+  everytick run redrive nightly --from '2026-11-16 02:00'
+  everytick run redrive --label team=billing --from '2h ago' --yes
   everytick run list --job nightly --status failed
 
 Creates one new run for each failed run, for the same instant and with the same payload. The failed run does not change.
@@ -49,11 +49,11 @@ pub(crate) struct Redrive {
     #[arg(long, conflicts_with_all = ["jobs", "job", "label"])]
     all: bool,
     /// Repeat failed runs scheduled at this time or later; at most 7 days ago
-    #[arg(long, visible_alias = "from", value_name = "TIME", allow_hyphen_values = true)]
-    since: InstantText,
-    /// Repeat failed runs scheduled at this time or earlier
-    #[arg(long, visible_alias = "to", value_name = "TIME", allow_hyphen_values = true)]
-    until: Option<InstantText>,
+    #[arg(long, visible_alias = "since", value_name = "TIME", allow_hyphen_values = true)]
+    from: InstantText,
+    /// Repeat failed runs scheduled before this time
+    #[arg(long, visible_alias = "until", value_name = "TIME", allow_hyphen_values = true)]
+    to: Option<InstantText>,
     /// Repeat at most this many of each job, oldest first
     #[arg(long, value_name = "N", default_value_t = 100)]
     limit: u32,
@@ -66,7 +66,7 @@ struct Redriven {
     #[serde(default)]
     job: String,
     items: Vec<Pair>,
-    next_since: Option<String>,
+    next_from: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -89,19 +89,19 @@ impl Redrive {
 
     fn body(&self, out: Output, zone: Option<&str>) -> anyhow::Result<(DbTime, Value)> {
         let read = |flag, text: &InstantText| out.times().read(flag, text, Lean::Past, zone);
-        let since = read("since", &self.since)?;
-        let until = self.until.as_ref().map(|text| read("until", text)).transpose()?;
+        let from = read("from", &self.from)?;
+        let to = self.to.as_ref().map(|text| read("to", text)).transpose()?;
         let body = json!({
-            "since": since.to_string(), "until": until.map(|at| at.to_string()),
+            "from": from.to_string(), "to": to.map(|at| at.to_string()),
             "limit": self.limit, "dry_run": self.care.dry_run,
         });
-        Ok((since, body))
+        Ok((from, body))
     }
 
     async fn several(self, client: &Client, out: Output, mut jobs: Vec<String>) -> anyhow::Result<()> {
-        let (since, body) = self.body(out, None)?;
+        let (from, body) = self.body(out, None)?;
         if jobs.is_empty() {
-            jobs = failed_jobs(client, since, &self.label).await?;
+            jobs = failed_jobs(client, from, &self.label).await?;
         }
         let command = BulkCommand {
             verb: BulkVerb { now: "repeat the failed runs of", done: "redriven" },
@@ -141,8 +141,8 @@ impl Redrive {
             ]
         });
         out.table(&["FAILED", "SCHEDULED AT", "NEW RUN", "STATE", "", "ERROR"], rows.collect())?;
-        if let Some(next) = &redriven.next_since {
-            output::note_line(&format!("there are more; continue with --since {}", out.time(next)));
+        if let Some(next) = &redriven.next_from {
+            output::note_line(&format!("there are more; continue with --from {}", out.time(next)));
         }
         Ok(())
     }
@@ -153,7 +153,7 @@ impl Redriven {
         let count = |test: fn(&Pair) -> bool| self.items.iter().filter(|pair| test(pair)).count();
         let (made, would) = (count(|pair| pair.made), count(|pair| !pair.made && pair.state.is_none()));
         let (job, before) = (&self.job, self.items.len() - made - would);
-        let more = if self.next_since.is_some() { "; there are more, raise --limit" } else { "" };
+        let more = if self.next_from.is_some() { "; there are more, raise --limit" } else { "" };
         let before = if before > 0 { format!("; {before} were created before") } else { String::new() };
         match (self.items.len(), would) {
             (0, _) => format!("{job}: no failed runs"),
@@ -163,9 +163,9 @@ impl Redriven {
     }
 }
 
-/// The names of the jobs with these labels that have failed runs since this instant.
-async fn failed_jobs(client: &Client, since: DbTime, labels: &[String]) -> anyhow::Result<Vec<String>> {
-    let request = client.get(&["runs"]).query("status", "failed").query("from", since);
+/// The names of the jobs with these labels that have failed runs from this instant on.
+async fn failed_jobs(client: &Client, from: DbTime, labels: &[String]) -> anyhow::Result<Vec<String>> {
+    let request = client.get(&["runs"]).query("status", "failed").query("from", from);
     let (mut found, mut cursor) = (BTreeSet::new(), None);
     loop {
         let page = request.clone().list(FAILED_PER_READ, cursor).await?;

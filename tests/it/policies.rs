@@ -156,11 +156,11 @@ fn each_failed_run_is_redriven_once() {
     fs::write(server.dir().join("mended"), "").unwrap();
 
     // The new run of the first failed run failed too, so it is itself redriven.
-    let next = one["next_since"].as_str().unwrap();
+    let next = one["next_from"].as_str().unwrap();
     assert_eq!(run(&server, &failed[1])["scheduled_at"], next);
     let all = server.everytick(&as_json).json();
     let items = all["items"].as_array().unwrap();
-    assert_eq!((items.len(), &all["next_since"]), (3, &Value::Null));
+    assert_eq!((items.len(), &all["next_from"]), (3, &Value::Null));
     for item in items {
         let (of, new) = (item["failed"]["id"].as_str().unwrap(), item["run"].as_str().unwrap());
         assert_eq!(item["made"], of != failed[0], "{item}");
@@ -182,7 +182,7 @@ fn each_failed_run_is_redriven_once() {
     assert_eq!(audit["items"].as_array().unwrap().len(), 5, "a repeated call creates nothing");
 
     let old = server.everytick(&["run", "redrive", "--job", "j", "--since", "2020-01-01T00:00:00Z"]).failed(1);
-    assert!(old.contains("since: ") && old.contains("7d"), "{old}");
+    assert!(old.contains("from: ") && old.contains("7d"), "{old}");
     server.everytick(&["run", "redrive", "--job", "j", "--since", &since, "--limit", "1001"]).failed(1);
 }
 

@@ -14,16 +14,16 @@ pub const REDRIVE_BACK_MAX: Span = Span::days(7);
 
 /// The errors of a redrive request at `now`.
 #[must_use]
-pub fn problems(since: DbTime, until: Option<DbTime>, limit: usize, now: DbTime) -> Vec<Invalid> {
+pub fn problems(from: DbTime, to: Option<DbTime>, limit: usize, now: DbTime) -> Vec<Invalid> {
     let mut found = Vec::new();
-    if since < now.minus(REDRIVE_BACK_MAX) {
+    if from < now.minus(REDRIVE_BACK_MAX) {
         let message = format!(
-            "{since} is more than {REDRIVE_BACK_MAX} before {now}, the database time; rerun older runs one by one"
+            "{from} is more than {REDRIVE_BACK_MAX} before {now}, the database time; rerun older runs one by one"
         );
-        found.push(Invalid::new("since", message));
+        found.push(Invalid::new("from", message));
     }
-    if let Some(until) = until.filter(|until| *until < since) {
-        found.push(Invalid::new("until", format!("{until} is before since ({since}); it must be since or later")));
+    if let Some(to) = to.filter(|to| *to <= from) {
+        found.push(Invalid::new("to", format!("{to} is not after from ({from}); the period ends before to")));
     }
     if !(1..=REDRIVE_RUNS_MAX).contains(&limit) {
         found.push(Invalid::new("limit", format!("{limit} is out of range; it must be 1 to {REDRIVE_RUNS_MAX}")));
@@ -41,16 +41,16 @@ mod tests {
         let back = |days| now.minus(Span::days(days));
         let cases: [(DbTime, Option<DbTime>, usize, &[&str]); 6] = [
             (back(7), None, 1, &[]),
-            (back(1), Some(back(1)), REDRIVE_RUNS_MAX, &[]),
-            (back(8), None, 1, &["since"]),
-            (back(1), Some(back(2)), 1, &["until"]),
+            (back(2), Some(back(1)), REDRIVE_RUNS_MAX, &[]),
+            (back(8), None, 1, &["from"]),
+            (back(1), Some(back(1)), 1, &["to"]),
             (back(1), None, 0, &["limit"]),
-            (back(8), Some(back(9)), REDRIVE_RUNS_MAX + 1, &["since", "until", "limit"]),
+            (back(8), Some(back(9)), REDRIVE_RUNS_MAX + 1, &["from", "to", "limit"]),
         ];
-        for (since, until, limit, wrong) in cases {
-            let found = problems(since, until, limit, now);
+        for (from, to, limit, wrong) in cases {
+            let found = problems(from, to, limit, now);
             let fields: Vec<_> = found.iter().map(|invalid| invalid.field.as_str()).collect();
-            assert_eq!(fields, wrong, "{since} {until:?} {limit}");
+            assert_eq!(fields, wrong, "{from} {to:?} {limit}");
         }
     }
 }

@@ -43,7 +43,7 @@ pub struct BackfillRow {
     listed: BTreeSet<RunId>,
     ended: EndedRuns,
     active: bool,
-    created_at: DbTime,
+    pub created_at: DbTime,
     created_by: String,
     finished_at: Option<DbTime>,
     note: Option<String>,

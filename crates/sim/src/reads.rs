@@ -140,7 +140,7 @@ impl Db {
                     && before.is_none_or(|before| record.id < before)
                     && filter.job.is_none_or(|job| record.job == job)
                     && filter.from.is_none_or(|from| record.id >= RunId::floor(from))
-                    && filter.to.is_none_or(|to| record.id.time() <= to)
+                    && filter.to.is_none_or(|to| record.id < RunId::floor(to))
                     && (filter.states.is_empty() || filter.states.contains(&record.state))
             })
             .collect();
@@ -163,7 +163,7 @@ impl Db {
             before.is_none_or(|before| **id < before)
                 && filter.job.is_none_or(|job| run.job == job)
                 && filter.from.is_none_or(|from| **id >= RunId::floor(from))
-                && filter.to.is_none_or(|to| id.time() <= to)
+                && filter.to.is_none_or(|to| **id < RunId::floor(to))
         });
         let mut ids: Vec<RunId> = asked.map(|(id, _)| *id).collect();
         ids.sort_unstable_by(|a, b| b.cmp(a));

@@ -4,7 +4,7 @@ use everytick_domain::{
     ids::{JobId, RunId},
     job::{JobSpec, Overlap},
     run::State,
-    time::{DbTime, Span},
+    time::DbTime,
 };
 
 use crate::{JobRef, RunRecord};
@@ -13,10 +13,10 @@ use crate::{JobRef, RunRecord};
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Redrive {
     pub job: JobRef,
-    /// Failed runs scheduled from this instant...
-    pub since: DbTime,
-    /// ...up to and including this one.
-    pub until: Option<DbTime>,
+    /// Failed runs scheduled at or after this instant...
+    pub from: DbTime,
+    /// ...and before this one.
+    pub to: Option<DbTime>,
     /// At most this many failed runs, oldest first.
     pub limit: usize,
     /// Only reports what would be done.
@@ -26,8 +26,7 @@ pub struct Redrive {
 impl Redrive {
     /// The id range of such runs: from the first up to but not including the second.
     pub fn ids(&self) -> (RunId, RunId) {
-        let until = self.until.unwrap_or(DbTime::MAX);
-        (RunId::floor(self.since), RunId::floor(until.plus(Span::millis(1))))
+        (RunId::floor(self.from), RunId::floor(self.to.unwrap_or(DbTime::MAX)))
     }
 }
 
@@ -38,7 +37,7 @@ pub struct Redriven {
     /// The oldest failed run first.
     pub runs: Vec<RedrivenRun>,
     /// More failed runs follow from this instant on.
-    pub next_since: Option<DbTime>,
+    pub next_from: Option<DbTime>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -70,20 +69,20 @@ impl Redriven {
         remaining: u64,
         state: impl Fn(RunId) -> Option<State>,
     ) -> Self {
-        let (mut runs, mut next_since, mut left) = (Vec::new(), None, remaining);
+        let (mut runs, mut next_from, mut left) = (Vec::new(), None, remaining);
         for failed in failed {
             let run = RunId::redriven(job, failed.id);
             let state = state(run);
             let makes = state.is_none() && !ask.dry_run;
             if runs.len() >= ask.limit || (makes && left == 0) {
-                next_since = Some(failed.scheduled_at);
+                next_from = Some(failed.scheduled_at);
                 break;
             }
             left -= u64::from(makes);
             let state = if makes { Some(State::Waiting) } else { state };
             runs.push(RedrivenRun { failed, run, state, made: makes });
         }
-        Self { job, job_name, runs, next_since }
+        Self { job, job_name, runs, next_from }
     }
 
     /// Pairs of (failed run, new run) for the runs to create.

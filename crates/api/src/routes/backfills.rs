@@ -20,7 +20,7 @@ use crate::{
 
 /// Backfill: create runs for past ticks of a job
 ///
-/// Creates one run for each tick of the job's present schedule from `from` to `to`, both included, except ticks that its
+/// Creates one run for each tick of the job's present schedule from `from` to before `to`, except ticks that its
 /// calendars exclude; at most 10,000. The runs have the cause `backfill` and are listed at the time of the backfill, not of
 /// their ticks. They start after runs that are on time. At most 100 of them are open at a time. Under an overlap policy that
 /// limits runs in progress, a run is created only when it can start. A backfill ends after at most 7 days. The records of the

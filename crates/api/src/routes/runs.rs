@@ -41,7 +41,7 @@ use crate::{
     params(
         ("job" = Option<Name>, Query, description = "Only runs of this job: its name or id. The id also works after the job was deleted"),
         ("from" = Option<String>, Query, format = DateTime, description = "Scheduled at or after this instant"),
-        ("to" = Option<String>, Query, format = DateTime, description = "Scheduled at or before this instant"),
+        ("to" = Option<String>, Query, format = DateTime, description = "Scheduled before this instant"),
         ("status" = Option<String>, Query, description = "States, separated by commas", pattern = "^(waiting|claimed|succeeded|failed|cancelled|skipped)(,(waiting|claimed|succeeded|failed|cancelled|skipped))*$", example = "failed,cancelled"),
         ("limit" = Option<usize>, Query, minimum = 1, maximum = 1000),
         ("cursor" = Option<String>, Query, description = "The `next_cursor` of the previous page", pattern = "^[A-Za-z0-9_-]+$"),
@@ -73,7 +73,7 @@ pub(crate) async fn list_runs(State(api): Shared, mut params: Params) -> Result<
     params(
         ("job" = Name, Path, description = "Name or id"),
         ("from" = Option<String>, Query, format = DateTime, description = "Scheduled at or after this instant"),
-        ("to" = Option<String>, Query, format = DateTime, description = "Scheduled at or before this instant"),
+        ("to" = Option<String>, Query, format = DateTime, description = "Scheduled before this instant"),
         ("status" = Option<String>, Query, description = "States, separated by commas", pattern = "^(waiting|claimed|succeeded|failed|cancelled|skipped)(,(waiting|claimed|succeeded|failed|cancelled|skipped))*$", example = "failed,cancelled"),
         ("limit" = Option<usize>, Query, minimum = 1, maximum = 1000),
         ("cursor" = Option<String>, Query, description = "The `next_cursor` of the previous page", pattern = "^[A-Za-z0-9_-]+$"),
@@ -100,6 +100,11 @@ impl Asked {
     fn read(mut params: Params) -> Result<Self> {
         let filter =
             RunFilter { job: None, from: params.parsed("from"), to: params.parsed("to"), states: states(&mut params) };
+        if let (Some(from), Some(to)) = (filter.from, filter.to)
+            && to <= from
+        {
+            params.refuse("to", format!("{to} is not after from ({from}); the period ends before to"));
+        }
         let (limit, before) = paging::asked(&mut params);
         params.finish()?;
         Ok(Self { filter, limit, before })

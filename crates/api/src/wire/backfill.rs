@@ -58,7 +58,7 @@ pub(crate) struct BackfillRequest {
     #[serde(default)]
     #[schema(required, nullable = false, format = DateTime)]
     from: Option<String>,
-    /// End of the period, included. Not after now.
+    /// End of the period, excluded. Not after now.
     #[serde(default)]
     #[schema(required, nullable = false, format = DateTime)]
     to: Option<String>,

@@ -18,15 +18,16 @@ use super::{
 /// Creates a new run for each failed run.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-#[schema(example = json!({"since": "2026-11-16T00:00:00Z", "limit": 100}))]
+#[schema(example = json!({"from": "2026-11-16T00:00:00Z", "limit": 100}))]
 pub(crate) struct RedriveRequest {
     /// Failed runs scheduled at or after this instant; at most 7 days back.
-    #[serde(default)]
+    #[serde(default, alias = "since")]
     #[schema(required, nullable = false, format = DateTime)]
-    since: Option<String>,
-    /// Failed runs scheduled at or before this instant.
+    from: Option<String>,
+    /// Failed runs scheduled before this instant.
+    #[serde(default, alias = "until")]
     #[schema(format = DateTime)]
-    until: Option<String>,
+    to: Option<String>,
     /// Maximum number of failed runs; the oldest are redriven first.
     #[schema(minimum = 1, maximum = 1000, default = 100)]
     limit: Option<i64>,
@@ -41,13 +42,13 @@ impl RedriveRequest {
         let mut instant = |field: &str, text: Option<&str>| -> Option<DbTime> {
             text?.parse().map_err(|message| wrong.add(field, message)).ok()
         };
-        let (since, until) = (instant("since", self.since.as_deref()), instant("until", self.until.as_deref()));
-        if self.since.is_none() {
-            wrong.add("since", "is missing; write an instant such as \"2026-11-16T00:00:00Z\"");
+        let (from, to) = (instant("from", self.from.as_deref()), instant("to", self.to.as_deref()));
+        if self.from.is_none() {
+            wrong.add("from", "is missing; write an instant such as \"2026-11-16T00:00:00Z\"");
         }
         let limit = wrong.number("limit", self.limit, 1, i64::try_from(REDRIVE_RUNS_MAX).unwrap_or(i64::MAX));
         let (limit, dry_run) = (limit.unwrap_or(REDRIVE_RUNS_DEFAULT), self.dry_run.unwrap_or(false));
-        wrong.end(since.map(|since| types::Redrive { job, since, until, limit, dry_run }))
+        wrong.end(from.map(|from| types::Redrive { job, from, to, limit, dry_run }))
     }
 }
 
@@ -59,9 +60,9 @@ pub(crate) struct Redriven {
     #[schema(value_type = String, format = Uuid)]
     job_id: JobId,
     items: Vec<RedrivenRun>,
-    /// When there are more: repeat the request with this as `since`. `null` when these are all.
+    /// When there are more: repeat the request with this as `from`. `null` when these are all.
     #[schema(required, value_type = Option<String>, format = DateTime)]
-    next_since: Option<DbTime>,
+    next_from: Option<DbTime>,
 }
 
 /// A failed run and its replacement.
@@ -90,7 +91,7 @@ impl From<types::Redriven> for Redriven {
             job: redriven.job_name,
             job_id: redriven.job,
             items: redriven.runs.into_iter().map(item).collect(),
-            next_since: redriven.next_since,
+            next_from: redriven.next_from,
         }
     }
 }

@@ -20,8 +20,9 @@ async fn hourly(server: &Server) -> DbTime {
     DbTime::from_millis((now.millis() / hour - 20) * hour)
 }
 
+/// The ticks from `from` to the one so many hours later, which is included.
 fn ask(from: DbTime, hours: u64) -> Value {
-    json!({"from": from.to_string(), "to": from.plus(Span::hours(hours)).to_string()})
+    json!({"from": from.to_string(), "to": from.plus(Span::hours(hours)).plus(Span::millis(1)).to_string()})
 }
 
 async fn advance(server: &Server, backfill: &Value) {

@@ -1,6 +1,10 @@
 //! Cancelling and redriving many runs, and the overlap policies that let runs wait.
 
-use everytick_domain::{ids::RunId, partition::PartitionSet};
+use everytick_domain::{
+    ids::RunId,
+    partition::PartitionSet,
+    time::{DbTime, Span},
+};
 use serde_json::{Value, json};
 
 use crate::support::{Server, job};
@@ -88,8 +92,13 @@ async fn failed_runs_are_redriven_and_a_repeat_creates_nothing_more() {
     let item = &first["items"][0];
     assert_eq!((&item["state"], &item["made"]), (&json!("waiting"), &json!(true)));
     assert_eq!((&item["failed"]["id"], &item["failed"]["error"]), (&failed["id"], &json!("no disk")));
-    assert_eq!((&item["run"], &first["next_since"]), (&dry["items"][0]["run"], &Value::Null));
-    let again = server.post(path, json!({"since": since, "until": since, "limit": 1})).await.expect(200);
+    assert_eq!((&item["run"], &first["next_from"]), (&dry["items"][0]["run"], &Value::Null));
+    let scheduled: DbTime = since.as_str().unwrap().parse().unwrap();
+    let before = scheduled.minus(Span::seconds(1)).to_string();
+    let none = server.post(path, json!({"from": before, "to": since})).await.expect(200);
+    assert_eq!(none["items"], json!([]), "`to` is excluded");
+    let after = scheduled.plus(Span::millis(1)).to_string();
+    let again = server.post(path, json!({"from": since, "to": after, "limit": 1})).await.expect(200);
     assert_eq!((&again["items"][0]["run"], &again["items"][0]["made"]), (&item["run"], &json!(false)));
     let new = server.get(&format!("/api/v1/runs/{}", item["run"].as_str().unwrap())).await.expect(200);
     assert_eq!((&new["cause"], &new["scheduled_at"]), (&json!("request"), &since));
@@ -103,11 +112,11 @@ async fn the_errors_of_a_redrive_request_name_their_fields() {
     server.make("j").await;
     let path = "/api/v1/jobs/j/redrive";
     for (body, field) in [
-        (json!({}), "since"),
-        (json!({"since": "yesterday"}), "since"),
-        (json!({"since": "2020-01-01T00:00:00Z"}), "since"),
-        (json!({"since": "2040-01-01T00:00:00Z", "until": "2039-01-01T00:00:00Z"}), "until"),
-        (json!({"since": "2040-01-01T00:00:00Z", "until": "then"}), "until"),
+        (json!({}), "from"),
+        (json!({"from": "yesterday"}), "from"),
+        (json!({"since": "2020-01-01T00:00:00Z"}), "from"),
+        (json!({"from": "2040-01-01T00:00:00Z", "to": "2040-01-01T00:00:00Z"}), "to"),
+        (json!({"from": "2040-01-01T00:00:00Z", "to": "then"}), "to"),
         (json!({"since": "2040-01-01T00:00:00Z", "limit": 0}), "limit"),
         (json!({"since": "2040-01-01T00:00:00Z", "limit": 1001}), "limit"),
         (json!({"since": "2040-01-01T00:00:00Z", "all": true}), "all"),

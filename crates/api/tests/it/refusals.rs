@@ -304,6 +304,7 @@ fn cases() -> Vec<Bad> {
         bad("unknown parameter", "GET", "/api/v1/jobs?labels=a", 400, "labels"),
         bad("bad from", "GET", "/api/v1/runs?from=yesterday", 400, "from").says("RFC 3339"),
         bad("bad to", "GET", "/api/v1/jobs/taken/runs?to=1", 400, "to"),
+        bad("to before from", "GET", "/api/v1/runs?from=2026-01-02T00:00:00Z&to=2026-01-02T00:00:00Z", 400, "to"),
         bad("bad status", "GET", "/api/v1/runs?status=done", 400, "status").says("succeeded"),
         bad("count 0", "GET", "/api/v1/jobs/taken/next?count=0", 400, "count"),
         bad("count -1", "GET", "/api/v1/jobs/taken/next?count=-1", 400, "count"),

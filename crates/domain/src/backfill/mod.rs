@@ -30,6 +30,8 @@ pub const BACKFILL_OPEN_MAX: usize = 100;
 pub const BACKFILL_LASTS_MAX: Span = Span::days(7);
 /// The time prefixes of a backfill's run ids are spread over this many milliseconds, in the order of their ticks.
 const IDS_SPREAD_MS: u64 = 10_000;
+/// The clock of a client that writes "now" may be ahead of the database clock by this much.
+const CLOCKS_DIFFER_MAX: Span = Span::minutes(1);
 /// How many ticks a dry run lists from either end.
 pub const BACKFILL_TICKS_NAMED: usize = 5;
 
@@ -65,7 +67,7 @@ coded! {
     }
 }
 
-/// The requested period, both ends included, and the order of its ticks.
+/// The requested period, `from` included and `to` excluded, and the order of its ticks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stretch {
     pub from: DbTime,
@@ -126,27 +128,33 @@ pub fn ticks(
     };
     let Stretch { from, to, order } = requested;
     let mut wrong = Vec::new();
-    if to < from {
-        wrong.push(Invalid::new("to", format!("{to} is before from ({from}); it must be from or later")));
+    if to <= from {
+        wrong.push(Invalid::new("to", format!("{to} is not after from ({from}); the period ends before to")));
     }
-    if to > now {
-        wrong.push(Invalid::new("to", format!("{to} is in the future: the database time is {now}")));
+    if to > now.plus(CLOCKS_DIFFER_MAX) {
+        let message = format!("{to} is in the future: the database time is {now}; a backfill covers past ticks");
+        wrong.push(Invalid::new("to", message));
     }
+    let to = to.min(now);
     if from < oldest {
-        wrong.push(Invalid::new("from", format!("{from} is too old: runs are kept from {oldest} on")));
+        wrong
+            .push(Invalid::new("from", format!("{from} is too old: runs are kept from {oldest} on; use a later time")));
     }
     if !wrong.is_empty() {
         return Err(wrong);
     }
-    let Some(mut ticks) = free_ticks(schedule, from, to) else {
+    let Some(mut ticks) = free_ticks(schedule, from, to.minus(Span::millis(1))) else {
         let message = format!(
-            "the schedule has more than {BACKFILL_TICKS_MAX} ticks from {from} to {to}, the limit of one backfill; \
+            "the schedule has more than {BACKFILL_TICKS_MAX} ticks from {from} to before {to}, the limit of one backfill; \
              request a shorter period"
         );
         return Err(vec![Invalid::new("from", message)]);
     };
     if ticks.is_empty() {
-        return Err(vec![Invalid::new("from", format!("no tick of the schedule fires from {from} to {to}"))]);
+        return Err(vec![Invalid::new(
+            "from",
+            format!("no tick of the schedule fires from {from} to before {to}; request a longer period"),
+        )]);
     }
     if let Some(invalid) = rate.and_then(|rate| too_slow(rate, ticks.len()).or_else(|| too_fast(rate, &job.spec))) {
         return Err(vec![invalid]);
@@ -195,16 +203,16 @@ pub fn payload_problem(payload: &str) -> Option<Invalid> {
     (size > PAYLOAD_BYTES_MAX).then(|| Invalid::new("payload", message()))
 }
 
-/// The ticks that fire, ascending; `None` if there are too many. Calendars exclude whole dates, so the loop needs few passes
+/// The ticks that fire, both bounds included, ascending; `None` if there are too many. Calendars exclude whole dates, so the loop needs few passes
 /// for a period within the kept history.
-fn free_ticks(schedule: &Schedule, from: DbTime, to: DbTime) -> Option<Vec<DbTime>> {
+fn free_ticks(schedule: &Schedule, from: DbTime, last: DbTime) -> Option<Vec<DbTime>> {
     let (mut found, mut next) = (Vec::new(), schedule.first_from(from));
-    while let Some(tick) = next.filter(|tick| *tick <= to) {
-        if let Some(through) = schedule.excluded_through(tick, to) {
+    while let Some(tick) = next.filter(|tick| *tick <= last) {
+        if let Some(through) = schedule.excluded_through(tick, last) {
             next = schedule.next_after(through);
             continue;
         }
-        let free_to = schedule.free_through(tick, to);
+        let free_to = schedule.free_through(tick, last);
         for tick in schedule.ticks(tick, free_to) {
             if found.len() == BACKFILL_TICKS_MAX {
                 return None;

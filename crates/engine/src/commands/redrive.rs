@@ -10,7 +10,7 @@ impl Commands {
     /// duplicates.
     pub async fn redrive(&self, tenant: TenantId, actor: &Actor, request: &Redrive) -> Result<Redriven> {
         let now = self.store.now().await?;
-        let wrong = problems(request.since, request.until, request.limit, now);
+        let wrong = problems(request.from, request.to, request.limit, now);
         if !wrong.is_empty() {
             return Err(StoreError::Invalid(wrong));
         }

@@ -53,12 +53,12 @@ macro_rules! conformance_backfills {
 
 const KEPT: Span = Span::days(90);
 
-/// A backfill of the job `j` from second `from` to second `to`, oldest first.
+/// A backfill of the job `j` from second `from` to before the second after `to`, oldest first.
 fn ask(n: u128, from: i64, to: i64) -> NewBackfill {
     NewBackfill {
         id: BackfillId::from_uuid(Uuid::from_u128(n)),
         job: by_name("j"),
-        stretch: Stretch { from: s(from), to: s(to), order: Order::Oldest },
+        stretch: Stretch { from: s(from), to: s(to + 1), order: Order::Oldest },
         rate: None,
         payload: None,
         kept: KEPT,
@@ -330,7 +330,7 @@ pub async fn an_impossible_backfill_is_refused_with_its_field(bench: &Bench) {
     bench.go(100);
     let day = 86_400;
     for (asked, field) in [
-        (ask(1, 0, 101), "to"),
+        (ask(1, 0, 160), "to"),
         (ask(1, -91 * day, 0), "from"),
         (ask(1, -80 * day, 0), "from"),
         (NewBackfill { job: by_name("idle"), ..ask(1, 0, 10) }, "job"),

@@ -134,7 +134,7 @@ pub async fn a_redriven_run_opens_its_own_flow(bench: &Bench) {
     bench.settle(&root, Verdict::Succeeded).await;
     advance(bench).await;
     end(bench, &lease, &b, root.id, Verdict::Failed).await;
-    let ask = crate::Redrive { job: by_name("b"), since: s(0), until: None, limit: 10, dry_run: false };
+    let ask = crate::Redrive { job: by_name("b"), from: s(0), to: None, limit: 10, dry_run: false };
     let redriven = bench.store.redrive(TENANT, &actor(), &ask).await.unwrap().runs.remove(0).run;
     assert_eq!(bench.run(redriven).await.flow, Some(redriven));
 }

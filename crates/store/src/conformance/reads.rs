@@ -186,9 +186,10 @@ pub async fn runs_are_filtered_by_job_state_and_time(bench: &Bench) {
         (None, vec![State::Waiting], None, None, vec![40, 20]),
         (Some(a.id), vec![State::Succeeded, State::Skipped], None, None, vec![30, 10]),
         (None, vec![State::Failed], None, None, vec![]),
-        (None, vec![], Some(s(20)), Some(s(30)), vec![30, 20]),
+        (None, vec![], Some(s(20)), Some(s(30)), vec![20]),
+        (None, vec![], Some(s(20)), Some(s(31)), vec![30, 20]),
         (Some(a.id), vec![], Some(s(20)), None, vec![30, 20]),
-        (None, vec![], None, Some(s(19)), vec![10]),
+        (None, vec![], None, Some(s(20)), vec![10]),
     ] {
         let filter = RunFilter { job, states, from, to };
         let found = bench.store.list_runs(TENANT, &filter, None, 10).await.unwrap().items;

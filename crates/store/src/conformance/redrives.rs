@@ -30,7 +30,7 @@ macro_rules! conformance_redrives {
 }
 
 fn since(seconds: i64) -> Redrive {
-    Redrive { job: by_name("j"), since: s(seconds), until: None, limit: 10, dry_run: false }
+    Redrive { job: by_name("j"), from: s(seconds), to: None, limit: 10, dry_run: false }
 }
 
 async fn redrive(bench: &Bench, ask: &Redrive) -> Redriven {
@@ -56,7 +56,7 @@ pub async fn each_failed_run_gets_one_new_run(bench: &Bench) {
     let ids = settled(bench, &job, &runs).await;
     bench.go(100);
     let redriven = redrive(bench, &since(0)).await;
-    assert_eq!((redriven.job, redriven.job_name.as_str(), redriven.next_since), (job.id, "j", None));
+    assert_eq!((redriven.job, redriven.job_name.as_str(), redriven.next_from), (job.id, "j", None));
     let pairs: Vec<_> = redriven.runs.iter().map(|run| (run.failed.id, run.run, run.state, run.made)).collect();
     let expected = [ids[0], ids[2]].map(|id| (id, RunId::redriven(job.id, id), Some(State::Waiting), true));
     assert_eq!(pairs, expected);
@@ -78,7 +78,7 @@ pub async fn under_cancel_previous_failed_runs_are_redriven_one_at_a_time(bench:
     let ids = settled(bench, &job, &[(10, Verdict::Failed), (20, Verdict::Failed)]).await;
     bench.go(100);
     let first = redrive(bench, &since(0)).await;
-    assert_eq!((first.runs.len(), first.runs[0].failed.id, first.next_since), (1, ids[0], Some(s(20))));
+    assert_eq!((first.runs.len(), first.runs[0].failed.id, first.next_from), (1, ids[0], Some(s(20))));
     let refused = bench.store.redrive(TENANT, &actor(), &since(20)).await.unwrap_err();
     assert!(
         matches!(&refused, StoreError::Invalid(why) if why[0].message.contains("cancel each other")),
@@ -119,12 +119,12 @@ pub async fn a_redrive_obeys_its_period_and_limit_and_returns_where_to_continue(
     let failed = |at| (at, Verdict::Failed);
     let ids = settled(bench, &job, &[failed(10), failed(20), failed(30), failed(40)]).await;
     bench.go(100);
-    let two = redrive(bench, &Redrive { until: Some(s(30)), limit: 1, ..since(20) }).await;
+    let two = redrive(bench, &Redrive { to: Some(s(31)), limit: 1, ..since(20) }).await;
     assert_eq!(two.runs.iter().map(|run| run.failed.id).collect::<Vec<_>>(), [ids[1]]);
-    assert_eq!(two.next_since, Some(s(30)));
-    let rest = redrive(bench, &Redrive { until: Some(s(30)), limit: 1, since: s(30), ..since(0) }).await;
+    assert_eq!(two.next_from, Some(s(30)));
+    let rest = redrive(bench, &Redrive { to: Some(s(31)), limit: 1, from: s(30), ..since(0) }).await;
     assert_eq!(rest.runs.iter().map(|run| run.failed.id).collect::<Vec<_>>(), [ids[2]]);
-    assert_eq!(rest.next_since, None);
+    assert_eq!(rest.next_from, None);
 }
 
 pub async fn a_dry_run_of_a_redrive_creates_nothing(bench: &Bench) {
@@ -154,7 +154,7 @@ pub async fn a_redrive_obeys_the_limit_of_waiting_requests(bench: &Bench) {
     let some = redrive(bench, &since(0)).await;
     let room = usize::try_from(LIMITS.open_requests_per_job_max).unwrap() - 1;
     assert_eq!(some.runs.iter().map(|run| run.failed.id).collect::<Vec<_>>(), ids[..room]);
-    assert_eq!(some.next_since, Some(s(30)));
+    assert_eq!(some.next_from, Some(s(30)));
     let full = bench.store.redrive(TENANT, &actor(), &since(30)).await;
     assert!(matches!(&full, Err(StoreError::Invalid(found)) if found[0].field == "job"), "{full:?}");
 }

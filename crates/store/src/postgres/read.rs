@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use everytick_domain::{
     ids::{JobId, RunId, TenantId},
     run::State,
-    time::{DbTime, Span},
+    time::DbTime,
 };
 use sqlx::{AssertSqlSafe, Row as _, postgres::PgRow};
 use uuid::Uuid;
@@ -125,7 +125,7 @@ pub(super) async fn list_runs(
     const DOING: &str = "list runs";
     let mut read = store.read(DOING).await?;
     let low = filter.from.map_or_else(Uuid::nil, |from| RunId::floor(from).uuid());
-    let past = filter.to.map(|to| RunId::floor(to.plus(Span::millis(1))));
+    let past = filter.to.map(RunId::floor);
     let high = past.into_iter().chain(before).min().map_or_else(Uuid::max, RunId::uuid);
     let search = Search::of(filter);
     let end = match search {

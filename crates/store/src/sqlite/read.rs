@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use everytick_domain::{
     ids::{JobId, RunId, TenantId},
     run::State,
-    time::{DbTime, Span},
+    time::DbTime,
 };
 use futures::{Stream, TryStreamExt as _};
 use sqlx::{Row as _, sqlite::SqliteRow};
@@ -119,7 +119,7 @@ pub(super) async fn list_runs(
     const DOING: &str = "list runs";
     let mut read = store.read(DOING).await?;
     let low = filter.from.map_or_else(Vec::new, |from| id_bytes(RunId::floor(from)));
-    let past = filter.to.map(|to| RunId::floor(to.plus(Span::millis(1))));
+    let past = filter.to.map(RunId::floor);
     // One byte longer than an id, so it sorts after all ids.
     let high = past.into_iter().chain(before).min().map_or_else(|| vec![0xff; 17], id_bytes);
     let one_more = rows::limit(limit.saturating_add(1));

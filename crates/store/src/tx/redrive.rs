@@ -28,7 +28,7 @@ pub async fn redrive<T: Tx + ?Sized>(tx: &mut T, tenant: TenantId, actor: &Actor
     let (remaining, full) = Redriven::remaining(&job.spec, open, waits, max);
     let named = (job.id, job.spec.name.clone());
     let redriven = Redriven::plan(named, ask, failed, remaining, |run| states.get(&run).copied());
-    if redriven.runs.is_empty() && redriven.next_since.is_some() {
+    if redriven.runs.is_empty() && redriven.next_from.is_some() {
         return Err(invalid(Invalid::new("job", full)));
     }
     let key = |failed: RunId| keys.get(&failed).cloned().flatten();

@@ -30,7 +30,9 @@ pub struct JobFilter {
 #[derive(Clone, Debug, Default)]
 pub struct RunFilter {
     pub job: Option<JobId>,
+    /// Scheduled at or after this instant...
     pub from: Option<DbTime>,
+    /// ...and before this one.
     pub to: Option<DbTime>,
     pub states: Vec<State>,
 }

@@ -70,9 +70,9 @@ pub async fn run(world: Arc<World>, random: Random) {
                 let _ = world.commands(&random).cancel_job(TenantId::DEFAULT, &users(), &JobRef::Id(job)).await;
             }
             91..93 => {
-                let since = world.clock.now().minus(Span::seconds(random.below(60)));
+                let from = world.clock.now().minus(Span::seconds(random.below(60)));
                 let limit = 1 + random.below(4) as usize;
-                let request = Redrive { job: JobRef::Id(job), since, until: None, limit, dry_run: false };
+                let request = Redrive { job: JobRef::Id(job), from, to: None, limit, dry_run: false };
                 let _ = world.commands(&random).redrive(TenantId::DEFAULT, &users(), &request).await;
             }
             93..96 => backfills::request(&world, &random, job).await,

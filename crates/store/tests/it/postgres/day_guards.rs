@@ -103,7 +103,7 @@ async fn a_redrive_creates_no_run_in_a_day_whose_closing_was_under_way() {
     let close = format!("begin; update counters set value = {} where name = 'days_closed'", s(DAY).millis());
     run(&mut prune, &close).await;
     let (store, ask) =
-        (opened.store.clone(), Redrive { job: by_name("j"), since: s(0), until: None, limit: 10, dry_run: false });
+        (opened.store.clone(), Redrive { job: by_name("j"), from: s(0), to: None, limit: 10, dry_run: false });
     let mut redrive = tokio::spawn(async move { store.redrive(TENANT, &actor(), &ask).await });
     waits_for_a_lock(&opened, &mut redrive).await;
     run(&mut prune, "commit").await;

@@ -473,7 +473,7 @@ async fn a_redrive_creates_no_run_in_a_closed_day() {
     bench.go(10);
     let failed = bench.claimed(&lease, &job, 10).await;
     bench.settle(&failed, Verdict::Failed).await;
-    let ask = everytick_store::Redrive { job: by_name("j"), since: s(0), until: None, limit: 10, dry_run: true };
+    let ask = everytick_store::Redrive { job: by_name("j"), from: s(0), to: None, limit: 10, dry_run: true };
     let redrive = async || bench.store.redrive(TENANT, &everytick_store::conformance::actor(), &ask).await.unwrap();
     assert_eq!(redrive().await.runs.len(), 1);
     // The cursor has not passed the day, so it stays, but it may be dropped at any moment.
