@@ -69,6 +69,8 @@ pub(crate) fn all() -> OpenApiRouter<Arc<Api>> {
         .routes(routes!(queues::list_queues))
         .routes(routes!(queues::get_queue, queues::set_queue))
         .routes(routes!(queues::claim_runs))
+        .routes(routes!(queues::leave_queue))
+        .routes(routes!(queues::release_run))
         .routes(routes!(queues::settle_runs))
         .routes(routes!(audit::list_audit))
         .routes(routes!(cluster::get_cluster))

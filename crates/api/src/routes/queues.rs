@@ -16,8 +16,8 @@ use crate::{
     wire::{
         Name, Problem,
         queue::{
-            BeatAnswer, BeatRequest, ClaimAnswer, ClaimRequest, HandedRun, LogAnswer, LogRequest, Queue, QueuePage,
-            QueueRequest, SettleAnswers, SettleBatch, SettleResult,
+            BeatAnswer, BeatRequest, ClaimAnswer, ClaimRequest, HandedRun, LeaveAnswer, LeaveRequest, LogAnswer,
+            LogRequest, Queue, QueuePage, QueueRequest, ReleaseAnswer, SettleAnswers, SettleBatch, SettleResult,
         },
     },
 };
@@ -126,6 +126,59 @@ pub(crate) async fn claim_runs(
         Work::TooManyWaiting => {
             Err(ApiError::Busy("too many workers wait at this node; retry, or use another node".to_owned()))
         }
+    }
+}
+
+/// End the waiting claim requests of a worker
+///
+/// A worker that stops sends it while its claim request waits. This node answers that request at once: without runs, or with runs
+/// that it claimed just before. Other nodes do not learn of it; there, the request ends after its `wait`.
+#[utoipa::path(
+    post,
+    path = "/api/v1/queues/{queue}/leave",
+    tag = "queues",
+    params(("queue" = Name, Path, description = "The name of the queue")),
+    request_body(content = LeaveRequest),
+    responses((status = 200, description = "How many requests were ended", body = LeaveAnswer))
+)]
+pub(crate) async fn leave_queue(
+    State(api): Shared,
+    QueuePath(queue): QueuePath,
+    params: Params,
+    body: JsonBody,
+) -> Result<Json<LeaveAnswer>> {
+    params.finish()?;
+    let worker = body.read::<LeaveRequest>()?.read().map_err(ApiError::Invalid)?;
+    Ok(Json(LeaveAnswer { ended: api.commands.leave_queue(api.tenant(), queue, &worker) }))
+}
+
+/// Return a claimed run without working on it
+///
+/// The run waits in its queue again, and the claim does not count as an attempt.
+#[utoipa::path(
+    post,
+    path = "/api/v1/runs/{id}/release",
+    tag = "queues",
+    params(("id" = String, Path, format = Uuid, description = "The run's id")),
+    request_body(content = BeatRequest),
+    responses(
+        (status = 200, description = "The run was returned", body = ReleaseAnswer),
+        (status = 404, description = "No such run", body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "The fence is not that of the current claim; nothing was changed", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn release_run(
+    State(api): Shared,
+    RunPath(id): RunPath,
+    params: Params,
+    body: JsonBody,
+) -> Result<Json<ReleaseAnswer>> {
+    params.finish()?;
+    let fence = body.read::<BeatRequest>()?.read().map_err(ApiError::Invalid)?;
+    if api.commands.release_claim(api.tenant(), id, fence).await? {
+        Ok(Json(ReleaseAnswer { released: true }))
+    } else {
+        Err(ApiError::stale(fence))
     }
 }
 

@@ -53,16 +53,40 @@ impl ClaimRequest {
         if wait > CLAIM_WAIT_MAX {
             wrong.add("wait", format!("{wait} is too long; wait up to {CLAIM_WAIT_MAX}, then claim again"));
         }
-        let worker = match self.worker {
-            Some(worker) => wrong.keep("worker", check_worker(&worker).map(|()| worker)),
-            None => {
-                wrong.add("worker", "is missing; send the name of the worker");
-                None
-            }
-        };
+        let worker = wrong.worker(self.worker);
         let limit = limit.map_or(1, usize::from);
         wrong.end(worker.map(|worker| Wanted { worker, limit, wait: wait.into() }))
     }
+}
+
+/// Ends the waiting claim requests of a worker.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(example = json!({"worker": "mailer-1"}))]
+pub(crate) struct LeaveRequest {
+    /// Name of the worker, as in its claim requests.
+    #[schema(required, nullable = false, min_length = 1, max_length = 128, pattern = "^[ -~]+$")]
+    worker: Option<String>,
+}
+
+impl LeaveRequest {
+    pub(crate) fn read(self) -> Result<String, Vec<Invalid>> {
+        let mut wrong = FieldErrors::default();
+        let worker = wrong.worker(self.worker);
+        wrong.end(worker)
+    }
+}
+
+/// How many waiting claim requests were ended.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct LeaveAnswer {
+    pub(crate) ended: usize,
+}
+
+/// Whether the run was returned.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ReleaseAnswer {
+    pub(crate) released: bool,
 }
 
 /// The claimed runs, the most urgent first.
@@ -121,7 +145,7 @@ impl From<WorkerClaim> for HandedRun {
     }
 }
 
-/// A heartbeat: the worker still works on the run.
+/// A heartbeat: the worker still works on the run. The same form returns a run.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(example = json!({"fence": 1763200000000000_i64}))]
@@ -139,6 +163,16 @@ impl BeatRequest {
 }
 
 impl FieldErrors {
+    fn worker(&mut self, worker: Option<String>) -> Option<String> {
+        match worker {
+            Some(worker) => self.keep("worker", check_worker(&worker).map(|()| worker)),
+            None => {
+                self.add("worker", "is missing; send the name of the worker");
+                None
+            }
+        }
+    }
+
     fn fence(&mut self, fence: Option<i64>) -> Option<Fence> {
         if fence.is_none() {
             self.add("fence", "is missing; send the fence of the claimed run");

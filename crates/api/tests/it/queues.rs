@@ -116,6 +116,46 @@ async fn the_next_heartbeat_answers_that_the_run_was_cancelled() {
     server.post(&format!("{path}/settle"), json!({"fence": fence, "outcome": "succeeded"})).await.expect(409);
 }
 
+#[tokio::test]
+async fn a_returned_claim_waits_again_and_spends_no_attempt() {
+    let server = with_runs(1).await;
+    let (path, fence, _) = claim_one(&server).await;
+    let release = format!("{path}/release");
+    server.post(&format!("{path}/log"), json!({"fence": fence, "text": "begun"})).await.expect(200);
+    assert_eq!(server.post(&release, json!({"fence": fence + 1})).await.expect(409)["errors"][0]["field"], "fence");
+    assert_eq!(server.post(&release, json!({"fence": fence})).await.expect(200), json!({"released": true}));
+    let run = server.get(&path).await.expect(200);
+    let waits = (&run["state"], &run["attempt"], &run["worker"], &run["lost"]);
+    assert_eq!(waits, (&json!("waiting"), &json!(0), &Value::Null, &json!(0)));
+    server.post(&release, json!({"fence": fence})).await.expect(409);
+    server.post(&format!("{path}/settle"), json!({"fence": fence, "outcome": "succeeded"})).await.expect(409);
+    let (again, higher, run) = claim_one(&server).await;
+    assert!(again == path && higher > fence && run["attempt"] == 1, "{run}");
+    let unknown = "/api/v1/runs/01a1e327-d180-8de1-92e3-d388a74d8fe4/release";
+    server.post(unknown, json!({"fence": 1})).await.expect(404);
+}
+
+#[tokio::test]
+async fn a_worker_that_leaves_the_queue_is_answered_at_once_and_gets_no_later_run() {
+    let server = Arc::new(with_runs(0).await);
+    let waits = tokio::spawn({
+        let server = server.clone();
+        async move { claim(&server, json!({"worker": "leaves", "wait": "20s"})).await }
+    });
+    let leave = async |worker: &str| {
+        server.post("/api/v1/queues/q/leave", json!({"worker": worker})).await.expect(200)["ended"].clone()
+    };
+    // The claim request may arrive after the first attempts to leave.
+    while leave("leaves").await == 0 {
+        assert_eq!(leave("other").await, 0);
+        tokio::task::yield_now().await;
+    }
+    let runs = tokio::time::timeout(Duration::from_secs(15), waits).await.expect("the claim still waits").unwrap();
+    assert!(runs.is_empty());
+    server.post("/api/v1/jobs/j/trigger", json!({})).await.expect(201);
+    assert_eq!(claim(&server, json!({"worker": "other"})).await.len(), 1);
+}
+
 /// Each trigger wakes one waiting worker; no worker waits its full time.
 #[tokio::test]
 async fn waiting_workers_are_answered_as_soon_as_runs_arrive() {
@@ -184,7 +224,7 @@ async fn errors_of_queue_requests_name_their_fields() {
     let server = with_runs(1).await;
     let run = "01a1e327-d180-8de1-92e3-d388a74d8fe4";
     let claim = "/api/v1/queues/q/claim";
-    let (beat, log) = (format!("/api/v1/runs/{run}/heartbeat"), format!("/api/v1/runs/{run}/log"));
+    let [beat, log, release] = ["heartbeat", "log", "release"].map(|what| format!("/api/v1/runs/{run}/{what}"));
     let job_with = |field: &str, value: Value| {
         let mut job = queued("k");
         job[field] = value;
@@ -199,7 +239,10 @@ async fn errors_of_queue_requests_name_their_fields() {
         ("POST", claim, json!({"worker": "w", "wait": "soon"}), 422, "wait"),
         ("POST", claim, json!({"worker": "w", "lease": "1s"}), 422, "lease"),
         ("POST", "/api/v1/queues/-q/claim", json!({"worker": "w"}), 404, "queue"),
+        ("POST", "/api/v1/queues/q/leave", json!({}), 422, "worker"),
+        ("POST", "/api/v1/queues/q/leave", json!({"worker": "x".repeat(129)}), 422, "worker"),
         ("POST", beat.as_str(), json!({}), 422, "fence"),
+        ("POST", release.as_str(), json!({}), 422, "fence"),
         ("POST", log.as_str(), json!({"fence": 1}), 422, "text"),
         ("POST", log.as_str(), json!({"fence": 1, "text": "x".repeat(65_537)}), 422, "text"),
         ("POST", "/api/v1/queues/q/settle", json!({"settles": []}), 422, "settles"),

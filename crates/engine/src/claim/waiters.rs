@@ -32,11 +32,19 @@ struct Inner {
 
 #[derive(Debug, Default)]
 struct Waiting {
-    queues: BTreeMap<QueueKey, VecDeque<(u64, oneshot::Sender<()>)>>,
+    queues: BTreeMap<QueueKey, VecDeque<Place>>,
     count: usize,
     last: u64,
     /// Whether the task that polls the queues is running.
     is_polled: bool,
+}
+
+/// The entry of a waiting worker in the list of its queue.
+#[derive(Debug)]
+struct Place {
+    number: u64,
+    worker: String,
+    wake: oneshot::Sender<()>,
 }
 
 /// A worker that waits for a queue. Dropping it removes the worker from the list.
@@ -54,7 +62,7 @@ impl ClaimWaiters {
     }
 
     /// Adds a worker behind those that wait for the same queue. `None` if too many workers wait.
-    pub(crate) fn join(&self, key: &QueueKey) -> Option<Waiter> {
+    pub(crate) fn join(&self, key: &QueueKey, worker: &str) -> Option<Waiter> {
         let mut waiting = self.waiting();
         if waiting.count >= WAITING_CLAIMS_MAX {
             return None;
@@ -63,14 +71,14 @@ impl ClaimWaiters {
         waiting.last += 1;
         let number = waiting.last;
         let (wake, woken) = oneshot::channel();
-        waiting.queues.entry(key.clone()).or_default().push_back((number, wake));
+        waiting.queues.entry(key.clone()).or_default().push_back(Place { number, worker: worker.to_owned(), wake });
         Some(Waiter { waiters: self.clone(), key: key.clone(), number, woken })
     }
 
     /// Wakes the worker that has waited longest for the queue.
     pub(crate) fn wake(&self, key: &QueueKey) {
         let mut waiting = self.waiting();
-        while let Some((_, wake)) = waiting.queues.get_mut(key).and_then(VecDeque::pop_front) {
+        while let Some(Place { wake, .. }) = waiting.queues.get_mut(key).and_then(VecDeque::pop_front) {
             waiting.count -= 1;
             if wake.send(()).is_ok() {
                 break;
@@ -79,6 +87,11 @@ impl ClaimWaiters {
         if waiting.queues.get(key).is_some_and(VecDeque::is_empty) {
             waiting.queues.remove(key);
         }
+    }
+
+    /// Ends the waits of one worker for the queue. Returns how many there were.
+    pub(crate) fn leave(&self, key: &QueueKey, worker: &str) -> usize {
+        self.waiting().remove(key, |place| place.worker == worker)
     }
 
     /// Ends all waits, now and later.
@@ -134,25 +147,31 @@ impl ClaimWaiters {
     }
 }
 
+impl Waiting {
+    /// Removes the entries of a queue that match. Returns how many there were.
+    fn remove(&mut self, key: &QueueKey, matches: impl Fn(&Place) -> bool) -> usize {
+        let Some(places) = self.queues.get_mut(key) else { return 0 };
+        let before = places.len();
+        places.retain(|place| !matches(place));
+        let (removed, is_empty) = (before - places.len(), places.is_empty());
+        self.count -= removed;
+        if is_empty {
+            self.queues.remove(key);
+        }
+        removed
+    }
+}
+
 impl Waiter {
-    /// Waits until the queue may have work.
-    pub(crate) async fn woken(&mut self) {
-        // An error means that the list was dropped. The list is closed before that, and the caller also awaits the close.
-        let _ = (&mut self.woken).await;
+    /// Waits until the queue may have work. `false` if the worker has left the queue.
+    pub(crate) async fn woken(&mut self) -> bool {
+        (&mut self.woken).await.is_ok()
     }
 }
 
 impl Drop for Waiter {
     fn drop(&mut self) {
-        let mut waiting = self.waiters.waiting();
-        let Some(waiters) = waiting.queues.get_mut(&self.key) else { return };
-        let before = waiters.len();
-        waiters.retain(|(number, _)| *number != self.number);
-        let (left, empty) = (before - waiters.len(), waiters.is_empty());
-        waiting.count -= left;
-        if empty {
-            waiting.queues.remove(&self.key);
-        }
+        self.waiters.waiting().remove(&self.key, |place| place.number == self.number);
     }
 }
 
@@ -167,11 +186,14 @@ mod tests {
     #[tokio::test]
     async fn a_wake_reaches_only_the_first_worker_that_still_waits() {
         let waiters = ClaimWaiters::default();
-        let (gone, mut first, second) =
-            (waiters.join(&key()).unwrap(), waiters.join(&key()).unwrap(), waiters.join(&key()).unwrap());
+        let (gone, mut first, second) = (
+            waiters.join(&key(), "w").unwrap(),
+            waiters.join(&key(), "w").unwrap(),
+            waiters.join(&key(), "w").unwrap(),
+        );
         drop(gone);
         waiters.wake(&key());
-        first.woken().await;
+        assert!(first.woken().await);
         assert_eq!(waiters.waiting().count, 1);
         drop(first);
         drop(second);
@@ -180,12 +202,26 @@ mod tests {
         waiters.wake(&key());
     }
 
+    #[tokio::test]
+    async fn a_worker_that_leaves_ends_its_own_waits_only() {
+        let waiters = ClaimWaiters::default();
+        let [mut first, mut second] = [(); 2].map(|()| waiters.join(&key(), "leaves").unwrap());
+        let mut other = waiters.join(&key(), "stays").unwrap();
+        assert_eq!(waiters.leave(&key(), "leaves"), 2);
+        assert!(!first.woken().await && !second.woken().await);
+        assert_eq!(waiters.leave(&key(), "leaves"), 0);
+        drop((first, second));
+        assert_eq!(waiters.waiting().count, 1);
+        waiters.wake(&key());
+        assert!(other.woken().await);
+    }
+
     #[test]
     fn a_full_list_accepts_no_worker_until_one_leaves() {
         let waiters = ClaimWaiters::default();
-        let mut all: Vec<_> = (0..WAITING_CLAIMS_MAX).map(|_| waiters.join(&key()).unwrap()).collect();
-        assert!(waiters.join(&key()).is_none());
+        let mut all: Vec<_> = (0..WAITING_CLAIMS_MAX).map(|_| waiters.join(&key(), "w").unwrap()).collect();
+        assert!(waiters.join(&key(), "w").is_none());
         all.pop();
-        assert!(waiters.join(&key()).is_some());
+        assert!(waiters.join(&key(), "w").is_some());
     }
 }

@@ -1,15 +1,18 @@
-//! Requests of workers: claim runs from a queue (with a wait, if it is empty), extend a claim, and append to a run's log.
+//! Requests of workers: claim runs from a queue (with a wait, if it is empty), end such a wait, extend a claim, return a claim
+//! unused, and append to a run's log.
 
 use std::time::Duration;
 
 use everytick_domain::{
     ids::{Fence, RunId, TenantId},
     queue::{CLAIM_LEASE, QueueLimits},
+    target::Outcome,
 };
-use everytick_store::{Actor, ClaimBeat, ClaimQueue, QueueClaims, Result};
+use everytick_store::{Actor, ClaimBeat, ClaimQueue, QueueClaims, Result, SettleAnswer};
 use metrics::counter;
 
-use super::Commands;
+use super::{Commands, report_result::locked};
+use crate::settle::conclude::{EndedAttempt, conclude};
 
 /// The answer to a worker's request for work.
 #[derive(Clone, Debug)]
@@ -52,7 +55,7 @@ impl Commands {
         tokio::pin!(deadline);
         loop {
             // Join the list before the claim, so that a run that arrives during an empty claim still wakes this worker.
-            let Some(mut waiter) = self.waiters.join(&key) else { return Ok(Work::TooManyWaiting) };
+            let Some(mut waiter) = self.waiters.join(&key, &request.worker) else { return Ok(Work::TooManyWaiting) };
             let found = self.store.claim_queue(&request).await?;
             if !found.claims.is_empty() {
                 drop(waiter);
@@ -71,7 +74,38 @@ impl Commands {
                 () = &mut deadline => return Ok(Work::Claims(found)),
                 () = self.waiters.closed() => return Ok(Work::Claims(found)),
                 () = &mut ended => return Ok(Work::Claims(found)),
-                () = waiter.woken() => {}
+                may_have_work = waiter.woken() => if !may_have_work { return Ok(Work::Claims(found)) },
+            }
+        }
+    }
+
+    /// Ends the waits of a worker for a queue at this node: each of its open claim requests is answered at once. Returns how many
+    /// there were.
+    pub fn leave_queue(&self, tenant: TenantId, queue: String, worker: &str) -> usize {
+        self.waiters.leave(&(tenant, queue), worker)
+    }
+
+    /// Returns a claim that a worker did not use. The run waits again and no attempt is spent. `false` if the fence is old: nothing
+    /// was changed (I7).
+    pub async fn release_claim(&self, tenant: TenantId, run: RunId, fence: Fence) -> Result<bool> {
+        let held = self.store.held_claims(tenant, &[run]).await?;
+        let held = held.into_iter().find(|held| held.run.fence == fence && !held.accepted);
+        let settle = held.and_then(|held| {
+            let attempt = EndedAttempt { log: None, ..EndedAttempt::of(&held) };
+            conclude(attempt, Outcome::Unsent, held.now, self.entropy.as_ref())
+        });
+        let answers = self.store.settle(settle.as_slice()).await?;
+        match answers.first() {
+            Some(SettleAnswer::Settled) => {
+                self.hints.run_waits();
+                Ok(true)
+            }
+            Some(SettleAnswer::Locked) => Err(locked()),
+            Some(SettleAnswer::Stale) | None => {
+                // Answers that the run does not exist, if it does not.
+                self.store.get_run(tenant, run).await?;
+                counter!("everytick_settles_refused_total").increment(1);
+                Ok(false)
             }
         }
     }

@@ -17,7 +17,7 @@ use metrics::counter;
 
 use super::Commands;
 use crate::settle::{
-    conclude::{EndedAttempt, claim_of, conclude, count},
+    conclude::{EndedAttempt, conclude, count},
     report::Report,
 };
 
@@ -115,15 +115,7 @@ impl Commands {
             return Ok(Settled::new());
         }
         let settle = |(claim, report): &(&HeldClaim, &Report)| {
-            let attempt = EndedAttempt {
-                claim: claim_of(&claim.run),
-                job: &claim.job,
-                tenant: claim.run.tenant,
-                started_at: claim.started_at,
-                ended_at: claim.now,
-                log: claim.log.clone(),
-            };
-            conclude(attempt, report.outcome(), claim.now, self.entropy.as_ref())
+            conclude(EndedAttempt::of(claim), report.outcome(), claim.now, self.entropy.as_ref())
         };
         let settles: Vec<Settle> = batch.iter().filter_map(settle).collect();
         let answers = self.store.settle(&settles).await?;
@@ -191,6 +183,6 @@ impl Commands {
 }
 
 /// The caller retries the report. If the run was settled meanwhile, the retry gets that answer.
-fn locked() -> StoreError {
+pub(super) fn locked() -> StoreError {
     StoreError::Failed { doing: "settle runs", source: "another session has locked the run".into() }
 }

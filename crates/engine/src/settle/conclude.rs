@@ -9,7 +9,7 @@ use everytick_domain::{
     target::Outcome,
     time::DbTime,
 };
-use everytick_store::{ClaimedRun, Settle};
+use everytick_store::{ClaimedRun, HeldClaim, Settle};
 use metrics::counter;
 
 use crate::commands::Entropy;
@@ -25,6 +25,20 @@ pub(crate) struct EndedAttempt<'a> {
     pub ended_at: DbTime,
     /// The log of the worker. It is stored if the outcome has no output.
     pub log: Option<String>,
+}
+
+impl<'a> EndedAttempt<'a> {
+    /// The attempt of a worker, which ends now.
+    pub(crate) fn of(held: &'a HeldClaim) -> Self {
+        Self {
+            claim: claim_of(&held.run),
+            job: &held.job,
+            tenant: held.run.tenant,
+            started_at: held.started_at,
+            ended_at: held.now,
+            log: held.log.clone(),
+        }
+    }
 }
 
 /// The settlement of an attempt that ended with `outcome`; `None` if its receiver accepted the work and will report later.

@@ -30,12 +30,12 @@ macro_rules! conformance_queue_limits {
     };
 }
 
-fn keyed(spec: JobSpec, max_per_key: u32) -> JobSpec {
+pub(super) fn keyed(spec: JobSpec, max_per_key: u32) -> JobSpec {
     let key = KeyExpression::try_from("payload.customer".to_owned()).unwrap();
     JobSpec { concurrency_key: Some(key), max_per_key, ..spec }
 }
 
-fn of_customer(job: &str, key: &str, customer: &str) -> NewRun {
+pub(super) fn of_customer(job: &str, key: &str, customer: &str) -> NewRun {
     NewRun { payload: Some(format!("{{\"customer\":\"{customer}\"}}")), ..new_run(job, key) }
 }
 

@@ -8,6 +8,7 @@ use everytick_domain::{
     time::Span,
 };
 
+use super::queue_limits::{keyed, of_customer};
 use super::queues::{LEASE, backlog, claims, joined, one, queue, queued};
 use super::{Bench, OTHER_TENANT, START, TENANT, actor, by_name, change, overlapping, pause, s, settle, spec};
 use crate::{ClaimBeat, ClaimedRun, SettleAnswer, StoreError, Success};
@@ -21,6 +22,7 @@ macro_rules! conformance_worker_claims {
             a_heartbeat_extends_the_claim_unless_its_fence_is_old,
             a_heartbeat_and_a_log_affect_only_the_named_run,
             a_settlement_ends_the_claim_and_its_repeat_is_stale,
+            a_returned_claim_waits_in_its_queue_again_and_spends_no_attempt,
             a_worker_learns_of_a_cancel_at_its_next_heartbeat,
             a_pause_with_cancel_ends_runs_that_workers_have_claimed,
             cancelling_a_job_keeps_worker_claims_of_other_jobs,
@@ -90,6 +92,27 @@ pub async fn a_settlement_ends_the_claim_and_its_repeat_is_stale(bench: &Bench) 
     assert_eq!((run.state, run.worker.as_deref()), (State::Failed, Some("w")));
     bench.go(9_000);
     assert!(bench.store.load_overdue_claims(Span::ZERO, 9).await.unwrap().is_empty());
+}
+
+pub async fn a_returned_claim_waits_in_its_queue_again_and_spends_no_attempt(bench: &Bench) {
+    joined(bench, keyed(queued(overlapping("j")), 1)).await;
+    bench.go(10);
+    let made = bench.trigger(of_customer("j", "1", "a")).await;
+    let run = one(bench).await;
+    assert!(bench.store.log_claim(TENANT, run.id, run.fence, "begun").await.unwrap());
+    assert_eq!(bench.settle(&run, Verdict::HandBack).await, SettleAnswer::Settled);
+    assert_eq!(bench.settle(&run, Verdict::HandBack).await, SettleAnswer::Stale);
+    assert_eq!(beat(bench, &run).await, ClaimBeat::Stale);
+    let waits = bench.run(run.id).await;
+    assert_eq!((waits.state, waits.attempt, waits.lost, waits.worker), (State::Waiting, 0, 0, None));
+    assert!(bench.store.list_attempts(TENANT, run.id).await.unwrap().is_empty());
+    assert_eq!((queue(bench, "q").await.claimed, queue(bench, "q").await.due), (0, 1));
+    let again = one(bench).await;
+    assert!(again.id == made.id && again.attempt == 1 && again.fence > run.fence);
+    let other = bench.trigger(of_customer("j", "2", "a")).await;
+    assert!(claims(bench, 9).await.is_empty(), "it still has its key");
+    bench.settle(&again, Verdict::Succeeded).await;
+    assert_eq!(one(bench).await.id, other.id);
 }
 
 pub async fn a_worker_learns_of_a_cancel_at_its_next_heartbeat(bench: &Bench) {
