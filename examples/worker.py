@@ -1,14 +1,42 @@
 #!/usr/bin/env python3
-"""A worker of one queue, with only the standard library: worker.py SERVER QUEUE [RUNS]. Ends after RUNS runs, if given."""
-import json, os, socket, sys, threading, urllib.error, urllib.request
+"""A worker of one queue, with only the standard library: worker.py SERVER QUEUE [RUNS]. Ends after RUNS runs, if given.
+
+It survives a restart of the server: a request without an answer is repeated. After SIGTERM or Ctrl-C it claims no more runs
+and completes the run that it has.
+"""
+import http.client, json, os, signal, socket, sys, threading, time, urllib.error, urllib.request
 
 SERVER, QUEUE = sys.argv[1].rstrip("/"), sys.argv[2]
 WORKER = f"{socket.gethostname()}-{os.getpid()}"
+stop = threading.Event()
+
+def say(text):
+    print(text, file=sys.stderr, flush=True)
 
 def post(path, body):
     request = urllib.request.Request(f"{SERVER}/api/v1/{path}", json.dumps(body).encode(), {"Content-Type": "application/json"})
     with urllib.request.urlopen(request, timeout=40) as answer:
         return json.load(answer)
+
+def post_until_answered(path, body, give_up=lambda: False):
+    """Repeats a request while no server answers or the server is busy. Returns None if it gave up, or on 404 and 409."""
+    pause = 0.2
+    while True:
+        try:
+            return post(path, body)
+        except urllib.error.HTTPError as error:
+            if error.code in (404, 409):  # the claim was lost, or the run has ended
+                return say(f"{path}: {error.code} {error.reason}")
+            if error.code < 500 and error.code not in (408, 429):
+                raise  # the request is wrong, and so would be its repeat
+            why = error
+        except (OSError, http.client.HTTPException) as error:  # no connection, or it broke before the answer
+            why = error
+        if give_up():
+            return None
+        say(f"waiting for {SERVER}: {why}")
+        time.sleep(pause)
+        pause = min(2 * pause, 5)
 
 def work(payload, log, cancelled):
     """Your work goes here: return its output, or raise. Check cancelled.is_set() if it takes long."""
@@ -20,25 +48,52 @@ def attempt(run):
 
     def beat():  # extends the claim; without a heartbeat for 30 s the server gives the run to another worker
         while not ended.wait(10):
-            try:
-                if post(f"{path}/heartbeat", {"fence": fence})["cancelled"]:
-                    return cancelled.set()
-            except urllib.error.HTTPError:
-                return cancelled.set()  # 409: the claim was lost
-            except OSError:
-                pass  # the next heartbeat may succeed
+            answer = post_until_answered(f"{path}/heartbeat", {"fence": fence}, ended.is_set)
+            if not ended.is_set() and (answer is None or answer["cancelled"]):
+                return cancelled.set()
+
+    def log(text):
+        post_until_answered(f"{path}/log", {"fence": fence, "text": text}, cancelled.is_set)
+
     threading.Thread(target=beat, daemon=True).start()
     try:
-        output = work(run["payload"], lambda text: post(f"{path}/log", {"fence": fence, "text": text}), cancelled)
-        settle = {"fence": fence, "outcome": "succeeded", "output": output}
+        settle = {"fence": fence, "outcome": "succeeded", "output": work(run["payload"], log, cancelled)}
     except Exception as error:
-        settle = {"fence": fence, "outcome": "failed", "error": str(error)}
+        settle = {"fence": fence, "outcome": "failed", "error": str(error) or repr(error)}
     ended.set()
-    if not cancelled.is_set():
-        post(f"{path}/settle", settle)
+    if cancelled.is_set():
+        return say(f"run {run['id']}: cancelled, or the claim was lost")
+    settled = post_until_answered(f"{path}/settle", settle)  # the same settlement gets the same answer
+    if settled:
+        say(f"run {run['id']}: {settled['state']}")
 
+def leave(*_):
+    """Ends the wait of the claim request. A signal calls it, so a thread does the work. A second signal ends the process."""
+    stop.set()
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+    def ask():
+        for _ in range(40):  # the first request may overtake the claim that it ends
+            try:
+                post(f"queues/{QUEUE}/leave", {"worker": WORKER})
+            except OSError:
+                pass
+            time.sleep(0.5)
+    threading.Thread(target=ask, daemon=True).start()
+
+signal.signal(signal.SIGTERM, leave)
+signal.signal(signal.SIGINT, leave)
+say(f"worker {WORKER} started: queue {QUEUE} at {SERVER}")
 left = int(sys.argv[3]) if len(sys.argv) > 3 else float("inf")
-while left > 0:
-    for run in post(f"queues/{QUEUE}/claim", {"worker": WORKER, "limit": 1, "wait": "20s"})["runs"]:
-        attempt(run)
-        left -= 1
+while left > 0 and not stop.is_set():
+    answer = post_until_answered(f"queues/{QUEUE}/claim", {"worker": WORKER, "limit": 1, "wait": "20s"}, stop.is_set)
+    if answer is None:
+        break
+    for run in answer["runs"]:
+        if stop.is_set():  # the answer was on its way when the worker was stopped
+            post_until_answered(f"runs/{run['id']}/release", {"fence": run["fence"]})
+        else:
+            attempt(run)
+            left -= 1
+say("stopped")

@@ -1,4 +1,4 @@
-//! The log of a node, on stderr, as text lines or as JSON. A log that cannot be written never blocks or fails the code that
+//! The log of a node or worker, on stderr: text lines, JSON, or the plain lines of a worker. A log that cannot be written never blocks or fails the code that
 //! logs (see `writer`). Panics go to the same log (see `panics`).
 
 mod panics;
@@ -63,6 +63,16 @@ impl fmt::Display for LogLevel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
+}
+
+/// Starts a log of plain lines ([`line`]), for commands that run long.
+pub(crate) fn start_lines() -> anyhow::Result<()> {
+    writer::start().context("could not start the thread that writes the log")
+}
+
+/// Writes one line of a log of plain lines. Never blocks.
+pub(crate) fn line(text: &str) {
+    writer::push(format!("{text}\n").into_bytes());
 }
 
 /// Starts the log of this process and sends panics to it. A second call changes nothing.

@@ -42,7 +42,7 @@ async fn trigger(http: &reqwest::Client, url: &str, job: u64) -> anyhow::Result<
 
 /// One worker in its own process, for `killed`.
 pub(crate) async fn worker(url: &str) -> anyhow::Result<()> {
-    Worker::new(url, QUEUE)?.concurrency(4).run(work, CancellationToken::new()).await;
+    Worker::new(url, QUEUE)?.concurrency(4).run(work, CancellationToken::new()).await?;
     Ok(())
 }
 

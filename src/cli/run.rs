@@ -179,6 +179,7 @@ pub(crate) struct RunView {
     pub(super) attempt: u32,
     lost: u32,
     node: Option<String>,
+    worker: Option<String>,
     started_at: Option<String>,
     finished_at: Option<String>,
     duration_ms: Option<u64>,
@@ -196,6 +197,7 @@ pub(crate) struct RunView {
 struct AttemptView {
     attempt: u32,
     node: Option<String>,
+    worker: Option<String>,
     started_at: Option<String>,
     duration_ms: Option<u64>,
     outcome: Option<String>,
@@ -350,6 +352,7 @@ fn print_run(out: Output, run: RunView) -> anyhow::Result<()> {
         ("Because", Text::plain(run.because())),
         ("Attempt", Text::plain(attempt)),
         ("Node", some(&run.node)),
+        ("Worker", some(&run.worker)),
         ("Started", out.time_of(run.started_at.as_ref())),
         ("Finished", out.time_of(run.finished_at.as_ref())),
         ("Took", Text::plain(run.duration())),
@@ -364,17 +367,29 @@ fn print_attempts(out: Output, answer: Page) -> anyhow::Result<()> {
         output::note_line("no attempts yet");
         return Ok(());
     }
+    // A node or a worker makes an attempt. The column of the other is left out unless some attempt has it.
+    let by_node = attempts.iter().any(|attempt| attempt.node.is_some());
+    let by_worker = attempts.iter().any(|attempt| attempt.worker.is_some());
+    let shown = |column: &&str| match *column {
+        "NODE" => by_node,
+        "WORKER" => by_worker,
+        _ => true,
+    };
+    let columns = ["ATTEMPT", "OUTCOME", "STARTED", "TOOK", "NODE", "WORKER", "ERROR"];
     let rows = attempts.into_iter().map(|attempt| {
-        vec![
+        let cells = [
             Text::number(attempt.attempt.to_string()),
             state_text(attempt.outcome.as_deref().unwrap_or("in progress")),
             out.time_of(attempt.started_at.as_ref()),
             Text::number(took(attempt.duration_ms)),
             Text::plain(attempt.node.unwrap_or_default()),
+            Text::plain(attempt.worker.unwrap_or_default()),
             Text::plain(output::first_line(&attempt.error.unwrap_or_default(), 100)),
-        ]
+        ];
+        columns.iter().zip(cells).filter(|(column, _)| shown(column)).map(|(_, cell)| cell).collect()
     });
-    Ok(out.table(&["ATTEMPT", "OUTCOME", "STARTED", "TOOK", "NODE", "ERROR"], rows.collect())?)
+    let rows = rows.collect();
+    Ok(out.table(&columns.into_iter().filter(shown).collect::<Vec<_>>(), rows)?)
 }
 
 impl RunView {

@@ -1,22 +1,29 @@
 //! `everytick worker`: runs a command for each run of a queue, with the payload on stdin and the run in `EVERYTICK_*`
-//! variables. The worker crate claims runs, sends heartbeats and reports results.
+//! variables. The worker crate claims runs, sends heartbeats and reports results. Everything that the command prints is the log
+//! of the run, and the log becomes its output.
 
 use std::{
+    path::{Path, PathBuf},
     process::{ExitStatus, Stdio},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
 use anyhow::Context as _;
 use clap::Args;
-use everytick_worker::{Context, Failure, Worker};
-use rustix::process::{Pid, Signal, kill_process_group};
+use everytick_worker::{Context, Event, Failure, Worker};
+use rustix::{
+    fs::{Access, access},
+    process::{Pid, Signal, kill_process_group},
+};
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _},
     process::{Child, Command},
     signal::unix::{SignalKind, signal},
 };
 use tokio_util::sync::CancellationToken;
+
+use crate::{client::Client, failure, logging};
 
 pub(crate) const AFTER_HELP: &str = "\
 Examples:
@@ -28,13 +35,15 @@ EVERYTICK_RUN, EVERYTICK_JOB, EVERYTICK_QUEUE, EVERYTICK_SCHEDULED_AT, EVERYTICK
 EVERYTICK_WORKER added. Its stdout and stderr become the log and output of the run. An exit status other than 0 is a failure,
 which is retried by the rules of the job. If the run is cancelled or lost, the command's process group gets SIGTERM, then SIGKILL.
 
-SIGTERM or SIGINT stops the worker: it sends no further claim request. An open request waits up to 10 seconds and may still
-return runs. These runs and the runs in progress may end. A second signal ends them.";
+The worker writes a line to stderr when it starts, waits for the server, claims a run, finishes it, and stops.
+
+SIGTERM or Ctrl-C stops the worker: it claims no more runs, and waits for the commands in progress. A second signal ends them:
+each process group gets SIGTERM, then SIGKILL, and its run fails.";
 
 /// Time between SIGTERM and SIGKILL.
 const TERM_GRACE: Duration = Duration::from_secs(5);
-/// Limit of the output tail, equal to the server's limit.
-const OUTPUT_BYTES_MAX: usize = 64 * 1024;
+/// How much longer the worker waits for a command whose group got SIGKILL.
+const KILL_GRACE: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Args)]
 pub(crate) struct WorkerFlags {
@@ -44,9 +53,12 @@ pub(crate) struct WorkerFlags {
     /// Run at most this many commands at a time
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1_000))]
     concurrency: u16,
-    /// Name this worker [default: host name and process id]
-    #[arg(long, value_name = "NAME")]
+    /// Name this worker in runs and attempts [default: host and process, such as web1-4711]
+    #[arg(long, value_name = "NAME", value_parser = worker_name)]
     name: Option<String>,
+    /// Write nothing to stderr but errors that end the worker
+    #[arg(long, short)]
+    quiet: bool,
     /// The command and its arguments
     #[arg(last = true, required = true, value_name = "CMD")]
     command: Vec<String>,
@@ -56,48 +68,92 @@ fn queue(name: &str) -> Result<String, String> {
     everytick_domain::queue::check_queue(name).map(|()| name.to_owned())
 }
 
+fn worker_name(name: &str) -> Result<String, String> {
+    everytick_domain::queue::check_worker(name).map(|()| name.to_owned())
+}
+
 impl WorkerFlags {
     pub(crate) async fn run(self, server: &str) -> anyhow::Result<()> {
-        let mut worker =
-            Worker::new(server, &self.queue)?.concurrency(self.concurrency.into()).stop_grace(TERM_GRACE * 2);
+        // Checked first: a worker that cannot start its command must not claim runs.
+        check_command(&self.command)?;
+        Client::new(server)?;
+        logging::start_lines()?;
+        let (stop, stop_now) = (CancellationToken::new(), CancellationToken::new());
+        let mut worker = Worker::new(server, &self.queue)?
+            .concurrency(self.concurrency.into())
+            .stop_grace(TERM_GRACE + KILL_GRACE)
+            .stop_now(stop_now.clone());
         if let Some(name) = &self.name {
             worker = worker.named(name);
         }
-        let (stop, stop_now) = (CancellationToken::new(), CancellationToken::new());
-        let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-        let signals = {
-            let (stop, stop_now) = (stop.clone(), stop_now.clone());
-            async move {
-                for token in [stop, stop_now] {
-                    tokio::select! {
-                        _ = term.recv() => {}
-                        _ = int.recv() => {}
-                    }
-                    token.cancel();
-                }
-                std::future::pending::<()>().await;
-            }
+        worker = if self.quiet { worker.on_event(|_| {}) } else { worker.on_event(print) };
+        let about = About { command: self.command.into(), queue: self.queue.into(), worker: worker.name().into() };
+        let handler = move |context: Context| run(about.clone(), context);
+        let worked = tokio::select! {
+            worked = worker.run(handler, stop.clone()) => worked.map_err(anyhow::Error::from),
+            signals = cancel_at_signals([stop, stop_now]) => signals,
         };
-        let command: Arc<[String]> = self.command.into();
-        let queue: Arc<str> = self.queue.into();
-        let name: Arc<str> = worker.name().into();
-        let about = move || About { command: command.clone(), queue: queue.clone(), worker: name.clone() };
-        let handler = move |context: Context| run(about(), context, stop_now.clone());
-        tokio::select! {
-            () = worker.run(handler, stop) => Ok(()),
-            () = signals => Ok(()),
-        }
+        logging::flush();
+        worked
     }
 }
 
+fn print(event: &Event<'_>) {
+    let hint = match event {
+        Event::Stopping { runs: 1.. } => "; a second signal ends them",
+        _ => "",
+    };
+    logging::line(&format!("{event}{hint}"));
+}
+
+/// Cancels one token at each SIGTERM or SIGINT, in order. Returns only on an error.
+async fn cancel_at_signals(tokens: [CancellationToken; 2]) -> anyhow::Result<()> {
+    let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    for token in tokens {
+        tokio::select! {
+            _ = term.recv() => {}
+            _ = int.recv() => {}
+        }
+        token.cancel();
+    }
+    std::future::pending().await
+}
+
+/// Checks that the command can be started: a path must be an executable file, a name must be found in `PATH`.
+fn check_command(command: &[String]) -> Result<(), failure::Failure> {
+    let program = command.first().map(String::as_str).unwrap_or_default();
+    let is_executable = |path: &Path| path.is_file() && access(path, Access::EXEC_OK).is_ok();
+    let wrong = |message: String| Err(failure::Failure::usage(format!("CMD: {program:?} {message}")));
+    if program.contains('/') {
+        let path = PathBuf::from(program);
+        return match () {
+            () if is_executable(&path) => Ok(()),
+            () if !path.exists() => wrong("does not exist; write the path of a command".to_owned()),
+            () if !path.is_file() => wrong("is not a file; write the path of a command".to_owned()),
+            () => wrong(format!("is not executable; run `chmod +x {program}`")),
+        };
+    }
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    if std::env::split_paths(&folders).any(|folder| is_executable(&folder.join(program))) {
+        return Ok(());
+    }
+    let hint = if Path::new(program).is_file() {
+        format!("write ./{program}")
+    } else {
+        "write a command, or the path of one".to_owned()
+    };
+    wrong(format!("is not in PATH; {hint}"))
+}
+
 /// The data that all runs of this worker share.
+#[derive(Clone)]
 struct About {
     command: Arc<[String]>,
     queue: Arc<str>,
     worker: Arc<str>,
 }
 
-async fn run(about: About, context: Context, stop_now: CancellationToken) -> Result<String, Failure> {
+async fn run(about: About, context: Context) -> Result<String, Failure> {
     let (program, arguments) = about.command.split_first().ok_or_else(|| Failure::for_good("there is no command"))?;
     let run = context.run();
     let mut child = Command::new(program)
@@ -120,10 +176,10 @@ async fn run(about: About, context: Context, stop_now: CancellationToken) -> Res
     let group = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
     let ended = attend(&mut child, &context);
     tokio::pin!(ended);
-    let (status, output) = tokio::select! {
+    let status = tokio::select! {
         biased;
         ended = &mut ended => ended,
-        () = stopped(&context, &stop_now) => {
+        () = stopped(&context) => {
             end(group, Signal::TERM);
             match tokio::time::timeout(TERM_GRACE, &mut ended).await {
                 Ok(ended) => ended,
@@ -135,13 +191,18 @@ async fn run(about: About, context: Context, stop_now: CancellationToken) -> Res
         }
     }
     .map_err(|error| Failure::new(format!("lost the process of {program:?}: {error:#}")))?;
-    if status.success() { Ok(output) } else { Err(Failure::new(status.to_string()).with_output(output)) }
+    match status {
+        status if status.success() => Ok(String::new()),
+        status if context.stopping().is_cancelled() => Err(Failure::new(format!("the worker was stopped ({status})"))),
+        status => Err(Failure::new(status.to_string())),
+    }
 }
 
-async fn stopped(context: &Context, stop_now: &CancellationToken) {
+/// Resolves when the command must end: the run was cancelled, the claim was lost, or the worker ends its runs.
+async fn stopped(context: &Context) {
     tokio::select! {
         () = context.cancelled().cancelled() => {}
-        () = stop_now.cancelled() => {}
+        () = context.stopping().cancelled() => {}
     }
 }
 
@@ -152,8 +213,8 @@ fn end(group: Option<Pid>, signal: Signal) {
     }
 }
 
-/// Writes the payload to the command, forwards its output to the log, and waits for its end.
-async fn attend(child: &mut Child, context: &Context) -> anyhow::Result<(ExitStatus, String)> {
+/// Writes the payload to the command, sends its output to the log, and waits for its end.
+async fn attend(child: &mut Child, context: &Context) -> anyhow::Result<ExitStatus> {
     let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let feed = async {
         if let Some(mut stdin) = stdin {
@@ -161,29 +222,59 @@ async fn attend(child: &mut Child, context: &Context) -> anyhow::Result<(ExitSta
             let _ = stdin.write_all(context.payload_text().as_bytes()).await;
         }
     };
-    let output = Mutex::new(Vec::new());
-    let ((), out, err) = tokio::join!(feed, drain(stdout, context, &output), drain(stderr, context, &output));
+    let ((), out, err) = tokio::join!(feed, drain(stdout, context), drain(stderr, context));
     out.and(err).context("could not read its output")?;
-    let status = child.wait().await.context("could not wait for its end")?;
-    Ok((status, String::from_utf8_lossy(&output.into_inner().unwrap_or_else(PoisonError::into_inner)).into_owned()))
+    child.wait().await.context("could not wait for its end")
 }
 
-async fn drain(
-    from: Option<impl AsyncRead + Unpin>,
-    context: &Context,
-    output: &Mutex<Vec<u8>>,
-) -> std::io::Result<()> {
+async fn drain(from: Option<impl AsyncRead + Unpin>, context: &Context) -> std::io::Result<()> {
     let Some(mut from) = from else { return Ok(()) };
-    let mut chunk = vec![0; 8 * 1024];
+    let (mut chunk, mut bytes) = (vec![0; 8 * 1024], Vec::new());
     loop {
         let read = from.read(&mut chunk).await?;
         if read == 0 {
+            context.log(&String::from_utf8_lossy(&bytes));
             return Ok(());
         }
-        context.log(&String::from_utf8_lossy(&chunk[..read]));
-        let mut output = output.lock().unwrap_or_else(PoisonError::into_inner);
-        output.extend_from_slice(&chunk[..read]);
-        let excess = output.len().saturating_sub(OUTPUT_BYTES_MAX);
-        output.drain(..excess);
+        bytes.extend_from_slice(&chunk[..read]);
+        context.log(&take_text(&mut bytes));
+    }
+}
+
+/// Takes the text out of `bytes` and leaves an incomplete character at the end, whose rest is still to be read.
+fn take_text(bytes: &mut Vec<u8>) -> String {
+    let is_begun = |end: &[u8]| std::str::from_utf8(end).is_err_and(|error| error.error_len().is_none());
+    let begun = bytes.utf8_chunks().last().map_or(0, |last| last.invalid().len());
+    let begun = if is_begun(&bytes[bytes.len() - begun..]) { begun } else { 0 };
+    let rest = bytes.split_off(bytes.len() - begun);
+    String::from_utf8_lossy(&std::mem::replace(bytes, rest)).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_character_that_two_reads_share_stays_whole() {
+        let mut bytes = Vec::new();
+        let text: String = [&b"\xff a\xe2\x82"[..], b"\xac", b"\xc3", b"\xa9."]
+            .map(|chunk| {
+                bytes.extend_from_slice(chunk);
+                take_text(&mut bytes)
+            })
+            .concat();
+        assert_eq!((text.as_str(), bytes.len()), ("\u{fffd} a\u{20ac}\u{e9}.", 0));
+    }
+
+    #[test]
+    fn a_command_that_cannot_be_started_is_refused_with_the_remedy() {
+        let refused = |program: &str| check_command(&[program.to_owned()]).unwrap_err().to_string();
+        assert_eq!(refused("./no-such"), "CMD: \"./no-such\" does not exist; write the path of a command");
+        assert!(refused("/").contains("is not a file"));
+        assert!(refused("./Cargo.toml").contains("chmod +x ./Cargo.toml"));
+        assert!(refused("no-such-command").contains("is not in PATH"));
+        assert!(refused("Cargo.toml").ends_with("write ./Cargo.toml"));
+        check_command(&["sh".to_owned()]).unwrap();
+        check_command(&["/bin/sh".to_owned()]).unwrap();
     }
 }

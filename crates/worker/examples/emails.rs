@@ -34,6 +34,5 @@ async fn main() -> Result<(), WorkerError> {
             stopping.cancel();
         }
     });
-    Worker::new(&server, "emails")?.concurrency(4).run(send, stop).await;
-    Ok(())
+    Worker::new(&server, "emails")?.concurrency(4).run(send, stop).await
 }

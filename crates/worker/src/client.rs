@@ -1,12 +1,21 @@
-//! The HTTP requests of a worker, and what their answers mean for it.
+//! The HTTP requests of a worker, and what their answers mean for it. Reports when the server stops answering and when it answers
+//! again, whichever request finds out.
 
-use std::time::Duration;
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
-use reqwest::{StatusCode, Url};
+use reqwest::{Method, RequestBuilder, Response, StatusCode, Url, header::CONTENT_TYPE};
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Value, json};
+use tokio::time::Instant;
 
-use crate::{WorkerError, context::Run};
+use crate::{
+    WorkerError,
+    context::Run,
+    event::{Event, Observer},
+};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// Time limit for an answer, in addition to the requested wait.
@@ -16,6 +25,9 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
 pub(crate) struct Client {
     http: reqwest::Client,
     server: Url,
+    observer: Observer,
+    /// Since when the server does not answer; `None` while it does.
+    silent_since: Arc<Mutex<Option<Instant>>>,
 }
 
 /// Why a request failed. Variants differ by what the worker does next.
@@ -24,9 +36,13 @@ pub(crate) enum Refusal {
     /// The worker no longer has the claim. Nothing was changed; a repeat would change nothing either.
     #[error("the claim was lost, or the run has ended")]
     Stale,
-    #[error("the server refused the request: {0}")]
+    #[error("{0}")]
     Refused(String),
-    /// The request may be repeated.
+    /// The server, or a proxy before it, is not reachable. The request may be repeated until it is. `sent` means that the server
+    /// may have executed it.
+    #[error("{error}")]
+    Unreachable { error: String, sent: bool },
+    /// The server answered that the request may be repeated.
     #[error("{0}")]
     Later(String),
 }
@@ -46,6 +62,13 @@ pub(crate) struct Settle<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) error: Option<&'a str>,
     pub(crate) retry: bool,
+}
+
+/// The run after its settlement.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Settled {
+    pub(crate) state: String,
+    pub(crate) due_at: String,
 }
 
 #[derive(Deserialize)]
@@ -70,7 +93,30 @@ impl Client {
             .user_agent(concat!("everytick-worker/", env!("CARGO_PKG_VERSION")))
             .build()
             .map_err(WorkerError::Client)?;
-        Ok(Self { http, server })
+        Ok(Self { http, server, observer: Observer::default(), silent_since: Arc::default() })
+    }
+
+    pub(crate) fn observed_by(mut self, observer: Observer) -> Self {
+        self.observer = observer;
+        self
+    }
+
+    pub(crate) fn observer(&self) -> &Observer {
+        &self.observer
+    }
+
+    /// The address of the server, without a slash at the end.
+    pub(crate) fn server(&self) -> &str {
+        self.server.as_str().trim_end_matches('/')
+    }
+
+    /// Whether a job uses the queue, or limits are set for it.
+    pub(crate) async fn has_queue(&self, queue: &str) -> Result<bool, Refusal> {
+        match self.ask::<Value>(self.request(Method::GET, &["queues", queue], ANSWER_TIMEOUT)).await {
+            Ok(_) => Ok(true),
+            Err(Refusal::Stale) => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     pub(crate) async fn claim(
@@ -81,8 +127,24 @@ impl Client {
         wait: Duration,
     ) -> Result<Vec<Run>, Refusal> {
         let body = json!({ "worker": worker, "limit": limit, "wait": format!("{}s", wait.as_secs()) });
-        let claimed: Claimed = self.post(&["queues", queue, "claim"], &body, wait + ANSWER_TIMEOUT).await?;
-        Ok(claimed.runs)
+        match self.post::<Claimed>(&["queues", queue, "claim"], &body, wait + ANSWER_TIMEOUT).await {
+            Ok(claimed) => Ok(claimed.runs),
+            // 404: the path names no queue.
+            Err(Refusal::Stale) => Err(Refusal::Refused(format!("{queue:?} is not the name of a queue"))),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Ends the open claim requests of this worker.
+    pub(crate) async fn leave(&self, queue: &str, worker: &str) -> Result<(), Refusal> {
+        let body = json!({ "worker": worker });
+        self.post::<Value>(&["queues", queue, "leave"], &body, ANSWER_TIMEOUT).await.map(drop)
+    }
+
+    /// Returns a run that was claimed and not started.
+    pub(crate) async fn release(&self, run: &Run) -> Result<(), Refusal> {
+        let body = json!({ "fence": run.fence });
+        self.post::<Value>(&["runs", &run.id, "release"], &body, ANSWER_TIMEOUT).await.map(drop)
     }
 
     pub(crate) async fn beat(&self, run: &Run) -> Result<Beat, Refusal> {
@@ -91,11 +153,11 @@ impl Client {
 
     pub(crate) async fn log(&self, run: &Run, text: &str) -> Result<(), Refusal> {
         let body = json!({ "fence": run.fence, "text": text });
-        self.post::<serde_json::Value>(&["runs", &run.id, "log"], &body, ANSWER_TIMEOUT).await.map(drop)
+        self.post::<Value>(&["runs", &run.id, "log"], &body, ANSWER_TIMEOUT).await.map(drop)
     }
 
-    pub(crate) async fn settle(&self, run: &Run, settle: &Settle<'_>) -> Result<(), Refusal> {
-        self.post::<serde_json::Value>(&["runs", &run.id, "settle"], settle, ANSWER_TIMEOUT).await.map(drop)
+    pub(crate) async fn settle(&self, run: &Run, settle: &Settle<'_>) -> Result<Settled, Refusal> {
+        self.post(&["runs", &run.id, "settle"], settle, ANSWER_TIMEOUT).await
     }
 
     async fn post<T: for<'de> Deserialize<'de>>(
@@ -104,22 +166,89 @@ impl Client {
         body: &(impl Serialize + Sync),
         timeout: Duration,
     ) -> Result<T, Refusal> {
+        self.ask(self.request(Method::POST, path, timeout).json(body)).await
+    }
+
+    fn request(&self, method: Method, path: &[&str], timeout: Duration) -> RequestBuilder {
         let mut url = self.server.clone();
         if let Ok(mut segments) = url.path_segments_mut() {
             segments.pop_if_empty().extend(["api", "v1"]).extend(path);
         }
-        let later = |error: reqwest::Error| Refusal::Later(format!("no answer from {}: {error}", self.server));
-        let response = self.http.post(url).json(body).timeout(timeout).send().await.map_err(later)?;
-        let status = response.status();
-        if status.is_success() {
-            return response.json().await.map_err(later);
-        }
-        let problem: Problem = response.json().await.unwrap_or_default();
-        Err(match status {
-            StatusCode::CONFLICT | StatusCode::NOT_FOUND => Refusal::Stale,
-            StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS => Refusal::Later(problem.detail),
-            status if status.is_server_error() => Refusal::Later(format!("{status}: {}", problem.detail)),
-            status => Refusal::Refused(format!("{status}: {}", problem.detail)),
-        })
+        self.http.request(method, url).timeout(timeout)
     }
+
+    /// Sends a request, and reports a change between a server that answers and one that does not.
+    async fn ask<T: for<'de> Deserialize<'de>>(&self, request: RequestBuilder) -> Result<T, Refusal> {
+        let answer = self.answer(request).await;
+        match &answer {
+            Err(Refusal::Unreachable { error, .. } | Refusal::Later(error)) => self.note_silence(error),
+            Ok(_) | Err(Refusal::Stale | Refusal::Refused(_)) => self.note_answer(),
+        }
+        answer
+    }
+
+    async fn answer<T: for<'de> Deserialize<'de>>(&self, request: RequestBuilder) -> Result<T, Refusal> {
+        let unreachable =
+            |error: reqwest::Error| Refusal::Unreachable { error: reason(&error), sent: !error.is_connect() };
+        let response = request.send().await.map_err(unreachable)?;
+        if response.status().is_success() {
+            let body = response.bytes().await.map_err(unreachable)?;
+            return serde_json::from_slice(&body).map_err(|_| self.not_ours("a body of another form"));
+        }
+        Err(self.refusal(response).await)
+    }
+
+    async fn refusal(&self, response: Response) -> Refusal {
+        let status = response.status();
+        let is_problem =
+            |value: &reqwest::header::HeaderValue| value.as_bytes().starts_with(b"application/problem+json");
+        let ours = response.headers().get(CONTENT_TYPE).is_some_and(is_problem);
+        let problem: Problem = response.json().await.unwrap_or_default();
+        let text = if problem.detail.is_empty() { status.to_string() } else { problem.detail };
+        match status {
+            StatusCode::BAD_GATEWAY | StatusCode::GATEWAY_TIMEOUT => Refusal::Unreachable { error: text, sent: true },
+            StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS => Refusal::Later(text),
+            status if status.is_server_error() => Refusal::Later(text),
+            _ if !ours => self.not_ours(&status.to_string()),
+            StatusCode::CONFLICT | StatusCode::NOT_FOUND => Refusal::Stale,
+            _ => Refusal::Refused(format!("the server refused the request: {text}")),
+        }
+    }
+
+    fn not_ours(&self, answer: &str) -> Refusal {
+        Refusal::Refused(format!("the server at {} is not everytick: it answered {answer}", self.server()))
+    }
+
+    fn note_silence(&self, error: &str) {
+        let mut since = self.silent_since.lock().unwrap_or_else(PoisonError::into_inner);
+        if since.is_none() {
+            *since = Some(now());
+            self.observer.tell(Event::ServerLost { server: self.server(), error });
+        }
+    }
+
+    fn note_answer(&self) {
+        let since = self.silent_since.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(since) = since {
+            self.observer.tell(Event::ServerBack { server: self.server(), after: now() - since });
+        }
+    }
+}
+
+/// The innermost cause: the outer ones repeat the URL. Without the number that the operating system gives it.
+fn reason(error: &reqwest::Error) -> String {
+    if error.is_timeout() {
+        return "no answer in time".to_owned();
+    }
+    let mut cause: &dyn std::error::Error = error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    let text = cause.to_string();
+    text.split(" (os error ").next().unwrap_or_default().to_owned()
+}
+
+#[expect(clippy::disallowed_methods, reason = "measures how long something took; schedules nothing")]
+pub(crate) fn now() -> Instant {
+    Instant::now()
 }

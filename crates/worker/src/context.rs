@@ -84,17 +84,26 @@ impl<E: std::error::Error> From<E> for Failure {
     }
 }
 
+fn keep_end(log: &mut String) {
+    if log.len() > LOG_BYTES_MAX {
+        let from = log.len() - LOG_BYTES_MAX;
+        let from = (from..log.len()).find(|at| log.is_char_boundary(*at)).unwrap_or(log.len());
+        log.drain(..from);
+    }
+}
+
 /// One attempt at a run, as the handler sees it.
 #[derive(Clone, Debug)]
 pub struct Context {
     run: Arc<Run>,
     log: Arc<Mutex<String>>,
     cancelled: CancellationToken,
+    stopping: CancellationToken,
 }
 
 impl Context {
-    pub(crate) fn new(run: Arc<Run>) -> Self {
-        Self { run, log: Arc::default(), cancelled: CancellationToken::new() }
+    pub(crate) fn new(run: Arc<Run>, stopping: CancellationToken) -> Self {
+        Self { run, log: Arc::default(), cancelled: CancellationToken::new(), stopping }
     }
 
     #[must_use]
@@ -119,17 +128,28 @@ impl Context {
     pub fn log(&self, text: &str) {
         let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
         log.push_str(&text.replace('\0', "\u{fffd}"));
-        if log.len() > LOG_BYTES_MAX {
-            let from = log.len() - LOG_BYTES_MAX;
-            let from = (from..log.len()).find(|at| log.is_char_boundary(*at)).unwrap_or(log.len());
-            log.drain(..from);
-        }
+        keep_end(&mut log);
+    }
+
+    /// Puts text that could not be sent before the text that was logged since.
+    pub(crate) fn put_back_log(&self, text: String) {
+        let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        let since = std::mem::replace(&mut *log, text);
+        log.push_str(&since);
+        keep_end(&mut log);
     }
 
     /// Cancelled when the run was cancelled or the claim was lost. A result has no effect then.
     #[must_use]
     pub fn cancelled(&self) -> &CancellationToken {
         &self.cancelled
+    }
+
+    /// Cancelled when the worker ends the runs in progress; see [`Worker::stop_now`](crate::Worker::stop_now). A result that the
+    /// handler returns within the worker's `stop_grace` is reported.
+    #[must_use]
+    pub fn stopping(&self) -> &CancellationToken {
+        &self.stopping
     }
 
     pub(crate) fn take_log(&self) -> Option<String> {

@@ -15,35 +15,39 @@
 //!
 //! # async fn run() -> Result<(), everytick_worker::WorkerError> {
 //! let stop = CancellationToken::new();
-//! Worker::new("http://127.0.0.1:8640", "emails")?.concurrency(8).run(send, stop).await;
-//! # Ok(())
+//! Worker::new("http://127.0.0.1:8640", "emails")?.concurrency(8).run(send, stop).await
 //! # }
 //! ```
 //!
 //! A run is delivered at least once, always under the same id: do the work of one id only once.
+//!
+//! The worker logs what it does with `tracing`. [`Worker::on_event`] replaces this log.
 
+mod claim;
 mod client;
 mod context;
+mod event;
+mod stop;
 mod work;
 
 use std::{future::Future, sync::Arc, time::Duration};
 
-use tokio::sync::Semaphore;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use client::Client;
 pub use context::{Context, Failure, Run};
+pub use event::Event;
+use event::Observer;
+use stop::Stop;
 
-/// How long a claim waits at the server. A stopping worker waits for the answer too, because it may contain runs.
-const CLAIM_WAIT: Duration = Duration::from_secs(10);
-/// The server's limit for one claim.
-const CLAIM_RUNS_MAX: usize = 100;
 /// Delay after a failed request. It doubles with each failure in a row.
 const RETRY_MIN: Duration = Duration::from_millis(200);
-/// Maximum of that delay.
-const RETRY_MAX: Duration = Duration::from_secs(10);
+/// Maximum of that delay. It is well below the lease of a claim, so that a report arrives soon after the server is back.
+const RETRY_MAX: Duration = Duration::from_secs(5);
 /// How long a handler may continue after its run was cancelled or its claim was lost.
 const STOP_GRACE: Duration = Duration::from_secs(10);
+/// Maximum length of a name in bytes, as the server checks it.
+const NAME_BYTES_MAX: usize = 128;
 
 #[derive(Debug, thiserror::Error)]
 pub enum WorkerError {
@@ -51,6 +55,9 @@ pub enum WorkerError {
     Address(String),
     #[error("could not set up the HTTP client")]
     Client(#[source] reqwest::Error),
+    /// The first request was refused, so a repeat would be refused too.
+    #[error("{0}")]
+    Refused(String),
 }
 
 /// A worker of one queue.
@@ -61,18 +68,27 @@ pub struct Worker {
     name: String,
     concurrency: usize,
     stop_grace: Duration,
+    stop_now: CancellationToken,
+}
+
+/// The name of this host and the process id.
+fn default_name() -> String {
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let process = std::process::id().to_string();
+    let host: String = host.chars().filter(|c| c.is_ascii_graphic()).take(NAME_BYTES_MAX - 1 - process.len()).collect();
+    if host.is_empty() { format!("worker-{process}") } else { format!("{host}-{process}") }
 }
 
 impl Worker {
     /// A worker named after this host and process, with one run at a time.
     pub fn new(server: &str, queue: &str) -> Result<Self, WorkerError> {
-        let host = std::env::var("HOSTNAME").unwrap_or_else(|_| "worker".to_owned());
         Ok(Self {
             client: Client::new(server)?,
             queue: queue.to_owned(),
-            name: format!("{host}-{}", std::process::id()),
+            name: default_name(),
             concurrency: 1,
             stop_grace: STOP_GRACE,
+            stop_now: CancellationToken::new(),
         })
     }
 
@@ -95,67 +111,79 @@ impl Worker {
         self
     }
 
-    /// Sets how long a handler may continue after its run was cancelled or its claim was lost, before it is dropped.
+    /// Sets how long a handler may continue after its run was cancelled, its claim was lost, or the worker ends it, before it is
+    /// dropped.
     #[must_use]
     pub fn stop_grace(mut self, grace: Duration) -> Self {
         self.stop_grace = grace;
         self
     }
 
-    /// Works until `stop` is cancelled. Then it claims no more runs, completes those in progress, and returns. If the server
-    /// cannot be reached, it retries forever.
-    pub async fn run<H, F>(&self, handler: H, stop: CancellationToken)
+    /// Sets the token that ends the runs in progress: [`Context::stopping`] is cancelled, and the worker waits only a few seconds
+    /// more for the server. Without it, a worker that stops waits for its runs without limit.
+    #[must_use]
+    pub fn stop_now(mut self, token: CancellationToken) -> Self {
+        self.stop_now = token;
+        self
+    }
+
+    /// Calls the function with each event, instead of logging it. The function must not block.
+    #[must_use]
+    pub fn on_event(mut self, observe: impl Fn(&Event<'_>) + Send + Sync + 'static) -> Self {
+        self.client = self.client.observed_by(Observer::new(observe));
+        self
+    }
+
+    /// Works until `stop` is cancelled. Then it claims no more runs, completes those in progress, and returns. A claim that is
+    /// answered after that is returned to the queue. If the server cannot be reached, it retries forever. An error means that
+    /// the server refused the first request: the worker's settings are wrong, or the server is not everytick.
+    pub async fn run<H, F>(&self, handler: H, stop: CancellationToken) -> Result<(), WorkerError>
     where
         H: Fn(Context) -> F + Send + Sync + 'static,
         F: Future<Output = Result<String, Failure>> + Send + 'static,
     {
-        let handler = Arc::new(handler);
-        let (slots, runs) = (Arc::new(Semaphore::new(self.concurrency)), TaskTracker::new());
-        let mut pause = RETRY_MIN;
-        while !stop.is_cancelled() {
-            // Acquire a slot first: the lease of a claimed run starts at once, so the run must start at once.
-            let free = tokio::select! {
-                biased;
-                () = stop.cancelled() => break,
-                permit = slots.clone().acquire_owned() => permit,
-            };
-            let Ok(first) = free else { break };
-            let limit = (1 + slots.available_permits()).min(CLAIM_RUNS_MAX);
-            let claimed = match self.client.claim(&self.queue, &self.name, limit, CLAIM_WAIT).await {
-                Ok(claimed) => claimed,
-                Err(error) => {
-                    tracing::warn!(%error, queue = self.queue, "could not claim runs");
-                    sleep_or(&stop, pause).await;
-                    pause = (pause * 2).min(RETRY_MAX);
-                    continue;
-                }
-            };
-            if claimed.is_empty() {
-                // A stopping server answers at once, without runs. Pause, so as not to claim in a busy loop.
-                sleep_or(&stop, RETRY_MIN).await;
+        let (observer, runs) = (self.client.observer(), TaskTracker::new());
+        observer.tell(Event::Started {
+            worker: &self.name,
+            queue: &self.queue,
+            server: self.client.server(),
+            concurrency: self.concurrency,
+        });
+        let stop = Stop { soon: stop, now: self.stop_now.clone(), grace: self.stop_grace };
+        let working = async {
+            let claimed = self.claim_until(&Arc::new(handler), &stop, &runs).await;
+            runs.close();
+            runs.wait().await;
+            claimed
+        };
+        let announcing = async {
+            tokio::select! {
+                () = stop.soon.cancelled() => observer.tell(Event::Stopping { runs: runs.len() }),
+                () = stop.now.cancelled() => stop.soon.cancel(),
             }
-            pause = RETRY_MIN;
-            let mut first = Some(first);
-            for run in claimed {
-                let slot = match first.take() {
-                    Some(slot) => Some(slot),
-                    None => slots.clone().acquire_owned().await.ok(),
-                };
-                let (client, handler, grace) = (self.client.clone(), handler.clone(), self.stop_grace);
-                runs.spawn(async move {
-                    work::work(client, run, handler, grace).await;
-                    drop(slot);
-                });
-            }
+            stop.now.cancelled().await;
+            observer.tell(Event::StoppingNow { runs: runs.len() });
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            biased;
+            () = announcing => {}
+            worked = working => worked?,
         }
-        runs.close();
-        runs.wait().await;
+        observer.tell(Event::Stopped);
+        Ok(())
     }
 }
 
-async fn sleep_or(stop: &CancellationToken, time: Duration) {
-    tokio::select! {
-        () = stop.cancelled() => {}
-        () = tokio::time::sleep(time) => {}
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_name_is_that_of_the_host_and_the_process() {
+        let host = std::process::Command::new("uname").arg("-n").output().unwrap().stdout;
+        let host = String::from_utf8(host).unwrap();
+        assert_eq!(default_name(), format!("{}-{}", host.trim(), std::process::id()));
+        assert_eq!(Worker::new("http://127.0.0.1:1", "q").unwrap().name(), default_name());
     }
 }

@@ -6,98 +6,156 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    Context, Failure, RETRY_MAX, RETRY_MIN, Run,
-    client::{Client, Refusal, Settle},
+    Context, Event, Failure, RETRY_MAX, RETRY_MIN, Run,
+    client::{Client, Refusal, Settle, Settled, now},
+    stop::Stop,
 };
 
 /// Heartbeat interval. The server ends a claim after three intervals without a heartbeat.
 const BEAT_EVERY: Duration = Duration::from_secs(10);
 /// How often the log is sent.
 const LOG_EVERY: Duration = Duration::from_secs(1);
-/// How long a report is repeated. After that the claim is lost anyway.
+/// How long a report is repeated to a server that answers and does not take it. After that the claim is lost anyway. While no
+/// server answers, the report is repeated without limit: claims expire only when a server runs.
 const REPORT_FOR: Duration = Duration::from_secs(60);
 
-pub(crate) async fn work<H, F>(client: Client, run: Run, handler: Arc<H>, grace: Duration)
+/// Why a claim ended before its work.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Over {
+    Cancelled,
+    Lost,
+}
+
+pub(crate) async fn work<H, F>(client: Client, run: Run, handler: Arc<H>, stop: Stop)
 where
     H: Fn(Context) -> F + Send + Sync + 'static,
     F: Future<Output = Result<String, Failure>> + Send + 'static,
 {
-    let run = Arc::new(run);
-    let context = Context::new(run.clone());
-    let over = CancellationToken::new();
-    let kept = tokio::spawn(keep(client.clone(), context.clone(), over.clone()));
+    let (run, begun) = (Arc::new(run), now());
+    let context = Context::new(run.clone(), stop.now.clone());
+    let ended = CancellationToken::new();
+    let kept = tokio::spawn(keep(client.clone(), context.clone(), ended.clone()));
     // In its own task: a handler that panics fails only its own run.
     let mut at_work = tokio::spawn({
         let context = context.clone();
         async move { handler(context).await }
     });
-    let ended = tokio::select! {
+    let result = tokio::select! {
         biased;
-        ended = &mut at_work => Some(ended),
-        () = context.cancelled().cancelled() => within(&mut at_work, grace).await,
+        result = &mut at_work => Some(result),
+        () = context.cancelled().cancelled() => within(&mut at_work, stop.grace).await,
+        () = stop.now.cancelled() => within(&mut at_work, stop.grace).await,
     };
+    at_work.abort();
     // Let a request in progress finish: it may carry a part of the log.
-    over.cancel();
-    let _ = kept.await;
-    if context.cancelled().is_cancelled() {
-        at_work.abort();
-        tracing::info!(run = run.id, job = run.job, "stopped: the run was cancelled or the claim was lost");
-        return;
+    ended.cancel();
+    let (over, took) = (kept.await.ok().flatten(), now() - begun);
+    match over {
+        Some(Over::Cancelled) => return client.observer().tell(Event::Cancelled { run: &run, took }),
+        Some(Over::Lost) => return client.observer().tell(Event::Lost { run: &run, took }),
+        None => {}
     }
-    let result = match ended {
+    let result = match result {
         Some(Ok(result)) => result,
         Some(Err(error)) => Err(Failure::new(format!("the handler panicked: {error}"))),
-        None => return,
+        None => Err(Failure::new("the worker was stopped, and the handler did not end in time")),
     };
-    if let Some(text) = context.take_log() {
-        let _ = client.log(&run, &text).await;
+    let error = result.as_ref().err().map(Failure::message);
+    match report(&client, &context, &result, &stop).await {
+        Ok(Settled { state, due_at }) => {
+            client.observer().tell(Event::Settled { run: &run, state: &state, due_at: &due_at, error, took });
+        }
+        Err(error) => client.observer().tell(Event::NotReported { run: &run, error: &error.to_string() }),
     }
-    report(&client, &run, &result).await;
 }
 
 async fn within<T>(task: &mut JoinHandle<T>, grace: Duration) -> Option<Result<T, tokio::task::JoinError>> {
     tokio::time::timeout(grace, task).await.ok()
 }
 
-/// Sends heartbeats and the log until the work has ended or the claim is lost.
-async fn keep(client: Client, context: Context, over: CancellationToken) {
+/// Sends heartbeats and the log until the work has ended or the claim is over.
+async fn keep(client: Client, context: Context, ended: CancellationToken) -> Option<Over> {
     let mut beat = tokio::time::interval(BEAT_EVERY);
     let mut log = tokio::time::interval(LOG_EVERY);
     // The first tick of an interval fires at once, and a new claim needs no heartbeat yet.
     beat.tick().await;
     loop {
-        let lost = tokio::select! {
+        let over = tokio::select! {
             biased;
-            () = over.cancelled() => return,
+            () = ended.cancelled() => return None,
             _ = beat.tick() => match client.beat(context.run()).await {
-                Ok(beat) => beat.cancelled,
-                Err(error) => is_lost(&error, context.run()),
+                Ok(beat) => beat.cancelled.then_some(Over::Cancelled),
+                Err(error) => lost(&client, &error),
             },
-            _ = log.tick() => match context.take_log() {
-                None => false,
-                Some(text) => client.log(context.run(), &text).await.is_err_and(|error| is_lost(&error, context.run())),
-            },
+            _ = log.tick() => send_log(&client, &context).await.err().and_then(|error| lost(&client, &error)),
         };
-        if lost {
+        if over.is_some() {
             context.cancelled().cancel();
-            return;
+            return over;
         }
     }
 }
 
-fn is_lost(error: &Refusal, run: &Run) -> bool {
+/// Sends the log that has not been sent. If the server does not answer, it stays for the next time: a part may be sent twice, none
+/// is lost.
+async fn send_log(client: &Client, context: &Context) -> Result<(), Refusal> {
+    let Some(text) = context.take_log() else { return Ok(()) };
+    let sent = client.log(context.run(), &text).await;
+    if let Err(Refusal::Unreachable { .. } | Refusal::Later(_)) = &sent {
+        context.put_back_log(text);
+    }
+    sent
+}
+
+fn lost(client: &Client, error: &Refusal) -> Option<Over> {
     match error {
-        Refusal::Stale => true,
-        Refusal::Refused(_) | Refusal::Later(_) => {
-            tracing::warn!(%error, run = run.id, "could not extend a claim or send its log");
-            false
+        Refusal::Stale => Some(Over::Lost),
+        Refusal::Refused(error) => {
+            client.observer().tell(Event::Refused { error });
+            None
         }
+        // The client reports that the server does not answer.
+        Refusal::Unreachable { .. } | Refusal::Later(_) => None,
     }
 }
 
-/// Repeats the report until it is answered. A repeated report gets the answer of the first.
-async fn report(client: &Client, run: &Run, result: &Result<String, Failure>) {
-    let settle = match result {
+/// Sends the rest of the log and the report until the report is answered. A repeated report gets the answer of the first.
+async fn report(
+    client: &Client,
+    context: &Context,
+    result: &Result<String, Failure>,
+    stop: &Stop,
+) -> Result<Settled, Refusal> {
+    let settle = settle_of(context.run(), result);
+    let (mut pause, mut refused_for) = (RETRY_MIN, Duration::ZERO);
+    let patience_ended = stop.patience_ended(REPORT_FOR);
+    tokio::pin!(patience_ended);
+    loop {
+        let answer = match send_log(client, context).await {
+            Err(error @ (Refusal::Unreachable { .. } | Refusal::Later(_))) => Err(error),
+            // A log that was refused does not change the result.
+            Ok(()) | Err(Refusal::Stale | Refusal::Refused(_)) => client.settle(context.run(), &settle).await,
+        };
+        let error = match answer {
+            Err(error @ (Refusal::Unreachable { .. } | Refusal::Later(_))) => error,
+            answer => return answer,
+        };
+        if matches!(error, Refusal::Later(_)) {
+            refused_for += pause;
+        }
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            () = &mut patience_ended => return Err(error),
+        }
+        if refused_for > REPORT_FOR {
+            return Err(error);
+        }
+        pause = (pause * 2).min(RETRY_MAX);
+    }
+}
+
+fn settle_of<'a>(run: &Run, result: &'a Result<String, Failure>) -> Settle<'a> {
+    match result {
         Ok(output) => Settle {
             fence: run.fence,
             outcome: "succeeded",
@@ -112,23 +170,5 @@ async fn report(client: &Client, run: &Run, result: &Result<String, Failure>) {
             error: Some(failure.message()),
             retry: failure.may_retry(),
         },
-    };
-    let mut pause = RETRY_MIN;
-    let heard = async {
-        loop {
-            match client.settle(run, &settle).await {
-                Ok(()) => return,
-                Err(Refusal::Later(_)) => {}
-                Err(error @ (Refusal::Stale | Refusal::Refused(_))) => {
-                    tracing::warn!(%error, run = run.id, job = run.job, "a result was refused");
-                    return;
-                }
-            }
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(RETRY_MAX);
-        }
-    };
-    if tokio::time::timeout(REPORT_FOR, heard).await.is_err() {
-        tracing::error!(run = run.id, job = run.job, "a result could not be reported; the run will be executed again");
     }
 }

@@ -22,6 +22,7 @@ pub(crate) struct ServerBuilder {
     flags: Vec<String>,
     env: Vec<(String, String)>,
     dir: Option<TempDir>,
+    listen: Option<String>,
 }
 
 impl ServerBuilder {
@@ -41,11 +42,17 @@ impl ServerBuilder {
         self
     }
 
+    /// Listens on the address of an earlier server instead of a free port.
+    pub(crate) fn url(mut self, url: &str) -> Self {
+        self.listen = url.strip_prefix("http://").map(ToOwned::to_owned);
+        self
+    }
+
     /// Starts the server and waits until it listens.
     pub(crate) fn start(self) -> Server {
         let dir = self.dir.unwrap_or_else(|| tempfile::tempdir().unwrap());
         let mut child = everytick_command(dir.path())
-            .args(["serve", "--listen", "127.0.0.1:0", "--data-dir", "data"])
+            .args(["serve", "--listen", self.listen.as_deref().unwrap_or("127.0.0.1:0"), "--data-dir", "data"])
             .args(&self.flags)
             .envs(self.env)
             .stdin(Stdio::null())
