@@ -272,7 +272,7 @@ impl From<StoreError> for ApiError {
                     "{error}; read the current state before you retry, or retry with an Idempotency-Key"
                 ))
             }
-            StoreError::LeaseLost | StoreError::NameHeld(_) | StoreError::Unusable(_) => {
+            StoreError::LeaseLost | StoreError::NodeNameTaken(_) | StoreError::Unusable(_) => {
                 tracing::error!(%error, "the store cannot be used for a request");
                 Self::Unavailable(error.to_string())
             }

@@ -425,7 +425,7 @@ impl Db {
             }
             // In a store for one process, an older process is gone: only one can open it.
             if self.shared && !node.takes_over.includes(other.incarnation) {
-                return Err(StoreError::NameHeld(Box::new(other.name_owner(now))));
+                return Err(StoreError::NodeNameTaken(Box::new(other.name_owner(now))));
             }
         }
         // An ended row of this incarnation under another name: the new row replaces it.

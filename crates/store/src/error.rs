@@ -56,7 +56,7 @@ pub enum StoreError {
     Unsure { doing: &'static str, source: Source },
     /// Another process is alive under the node's name.
     #[error("{0}; give each node a different --node-name, or replace that process with --replace-node")]
-    NameHeld(Box<crate::NameOwner>),
+    NodeNameTaken(Box<crate::NameOwner>),
     /// Another process has the file open or has taken the node's name, or the schema belongs to another release.
     #[error("{0}")]
     Unusable(String),

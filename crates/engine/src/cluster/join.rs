@@ -25,7 +25,7 @@ pub(crate) async fn join(parts: &Parts, incarnation: Incarnation, clock: &DbCloc
                 clock.observe(sent, now);
                 return Ok((lease, sent));
             }
-            Err(StoreError::NameHeld(owner)) => {
+            Err(StoreError::NodeNameTaken(owner)) => {
                 let lives = owner.process.as_ref().and_then(parts.process_lives);
                 if lives == Some(false) {
                     let pid = owner.process.as_ref().map(|process| process.pid);
@@ -39,7 +39,7 @@ pub(crate) async fn join(parts: &Parts, incarnation: Incarnation, clock: &DbCloc
                 }
                 let renewed = watched.as_ref().is_some_and(|seen| seen.renewed_at != owner.renewed_at);
                 if lives == Some(true) || renewed {
-                    return Err(StoreError::NameHeld(owner));
+                    return Err(StoreError::NodeNameTaken(owner));
                 }
                 if watched.is_none() {
                     tracing::warn!("the node name is in use; waiting until its lease expires or is renewed: {owner}");

@@ -33,7 +33,7 @@ async fn start(bench: &Bench, lives: fn(&NodeProcess) -> Option<bool>) -> JoinHa
 }
 
 fn refused(started: Result<Engine>) {
-    let Err(StoreError::NameHeld(owner)) = started else { panic!("{started:?}") };
+    let Err(StoreError::NodeNameTaken(owner)) = started else { panic!("{started:?}") };
     assert_eq!(owner.incarnation, incarnation(1));
 }
 

@@ -49,6 +49,11 @@ impl DbTx {
         query.try_map(|row: DbRow| T::from_row(&row)).fetch_optional(&mut *self.tx).await.failed(self.doing)
     }
 
+    /// Decodes all rows. Fails if one cannot be decoded.
+    pub(super) fn decode_all<T>(&self, rows: &[DbRow], decode: impl Fn(&DbRow) -> sqlx::Result<T>) -> Result<Vec<T>> {
+        rows.iter().map(decode).collect::<sqlx::Result<_>>().failed(self.doing)
+    }
+
     /// The first column of each row.
     pub(super) async fn scalars<T>(&mut self, query: Query<'_>) -> Result<Vec<T>>
     where

@@ -175,10 +175,10 @@ pub async fn a_second_process_with_the_name_of_a_live_node_is_refused(bench: &Be
     };
     for takes_over in [TakeOver::Expired, TakeOver::Only(incarnation(3))] {
         let refused = join(takes_over).await;
-        let Err(StoreError::NameHeld(holder)) = refused else { panic!("{refused:?}") };
+        let Err(StoreError::NodeNameTaken(holder)) = refused else { panic!("{refused:?}") };
         assert_eq!((holder.incarnation, holder.process.clone()), (old.incarnation, Some(process.clone())));
         assert_eq!((holder.renewed_at, holder.until, holder.now), (s(10), s(25), s(24)));
-        let said = StoreError::NameHeld(holder).to_string();
+        let said = StoreError::NodeNameTaken(holder).to_string();
         for part in ["\"a\"", "process 42 on host h1", "14s ago", "--node-name", "--replace-node"] {
             assert!(said.contains(part), "{part} is missing: {said}");
         }
@@ -274,7 +274,7 @@ pub async fn a_lease_written_by_a_fast_clock_lasts_no_longer_than_its_ttl(bench:
     bench.store.join(&NodeInfo::named("other"), incarnation(3), TTL).await.unwrap();
     bench.go(20);
     let held = bench.store.join(&NodeInfo::named("other"), incarnation(4), TTL).await;
-    assert!(matches!(&held, Err(StoreError::NameHeld(holder)) if holder.until == s(35)), "{held:?}");
+    assert!(matches!(&held, Err(StoreError::NodeNameTaken(holder)) if holder.until == s(35)), "{held:?}");
 }
 
 /// An owner, a node that delivers for it, and a waiting run that the owner has delegated.

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use everytick_domain::ids::RunId;
 use uuid::Uuid;
 
-use super::{DbTx, Failed, PostgresStore, claim, is_locked, lost, node, rows, settle};
+use super::{DbTx, Failed, PostgresStore, claim, is_locked, lease, lost, rows, settle};
 use crate::{AcceptedRun, Lease, OldClaim, Result, SettleAnswer};
 
 const DOING: &str = "transfer claims to receivers";
@@ -52,7 +52,7 @@ async fn take_in(
     runs: &[AcceptedRun],
     skip_locked: bool,
 ) -> Result<Done> {
-    node::lock_lease(write, lease).await?;
+    lease::lock_lease(write, lease).await?;
     let mut done = Done::default();
     for (table, mut runs) in store.by_table(runs.iter().collect(), |run| run.run) {
         if skip_locked {

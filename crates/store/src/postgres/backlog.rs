@@ -24,7 +24,7 @@ use everytick_domain::{
 use sqlx::Row as _;
 use uuid::Uuid;
 
-use super::{DbTx, Failed, PostgresStore, flows, homes, horizon, is_locked, range, rows};
+use super::{DbTx, Failed, PostgresStore, flows, homes, is_locked, jobs, rows};
 use crate::{
     Actor, BacklogAction, BacklogStep, BacklogWork, CancelledJob, EditJob, Edited, JobRef, Result,
     tx::{Tx as _, cancel, edit, in_tx},
@@ -227,7 +227,7 @@ async fn step(store: &PostgresStore, write: &mut DbTx) -> Result<BacklogStep> {
     let count = match mark.action {
         BacklogAction::Cancel => cancel(store, write, job, &mark).await?,
         BacklogAction::Move => {
-            let spec = horizon::job_rows(write, &[job]).await?.into_iter().next().map(|row| row.job.spec);
+            let spec = jobs::load(write, &[job]).await?.into_iter().next().map(|row| row.job.spec);
             let priority = spec.map_or(0, |spec| spec.priority);
             let moved = write
                 .execute(query!(
@@ -242,7 +242,7 @@ async fn step(store: &PostgresStore, write: &mut DbTx) -> Result<BacklogStep> {
                     now.millis()
                 ))
                 .await?;
-            range::notify(write).await?;
+            write.notify_owners().await?;
             usize::try_from(moved).unwrap_or(usize::MAX)
         }
     };

@@ -3,7 +3,7 @@
 use everytick_domain::{ids::RunId, overlap};
 use uuid::Uuid;
 
-use super::{DbTx, PostgresStore, flows, node, rows, settle};
+use super::{DbTx, PostgresStore, flows, lease, rows, settle};
 use crate::{KeptOutput, Lease, Result, Supersede};
 
 pub(super) async fn supersede(store: &PostgresStore, lease: &Lease, runs: &[Supersede]) -> Result<Vec<RunId>> {
@@ -13,7 +13,7 @@ pub(super) async fn supersede(store: &PostgresStore, lease: &Lease, runs: &[Supe
 }
 
 async fn end(write: &mut DbTx, lease: &Lease, runs: &[Supersede]) -> Result<Vec<RunId>> {
-    node::lock_lease(write, lease).await?;
+    lease::lock_lease(write, lease).await?;
     end_given(write, runs).await
 }
 

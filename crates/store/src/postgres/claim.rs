@@ -10,7 +10,8 @@ use everytick_domain::{
 };
 use uuid::Uuid;
 
-use super::{DbTx, Failed, PostgresStore, is_locked, lost, node, range, rows};
+use super::{DbTx, Failed, PostgresStore, is_locked, lease, lost, rows};
+use crate::tx::Tx as _;
 use crate::{Busy, ClaimedRun, LATE_PER_TENANT_MAX, Lease, OldClaim, Result, Waiting, WaitingRun, unreadable::Parts};
 
 pub(super) async fn peek_waiting(
@@ -26,7 +27,7 @@ pub(super) async fn peek_waiting(
     let aside: HashSet<RunId> = store.unreadable.runs_aside().into_iter().collect();
     let jobs_aside = store.unreadable.jobs_aside();
     let mut read = store.read_many(DOING).await?;
-    let now = node::check(&mut read, lease).await?;
+    let now = lease::check(&mut read, lease).await?;
     let found = read
         .fetch_all(query!(
             "claim/peek_waiting",
@@ -79,14 +80,14 @@ async fn claim_all(
 ) -> Result<Vec<ClaimedRun>> {
     let Some(lowest) = runs.iter().min().copied() else { return Ok(Vec::new()) };
     let mut write = store.write_batch(CLAIMING).await?;
-    let open_from = node::lock_lease(&mut write, lease).await?;
-    let lowers = lowest < open_from && lost::old_release_lives(&mut write).await?;
+    let open_from = lease::lock_lease(&mut write, lease).await?;
+    let lowers = lowest < open_from && lease::old_release_lives(&mut write).await?;
     if lowers {
         // Restarts with an exclusive lock: two transactions that share-lock the lease and then both change it would
         // deadlock.
         write.rollback().await;
         write = store.write_batch(CLAIMING).await?;
-        node::lock_lease_alone(&mut write, lease).await?;
+        lease::lock_lease_alone(&mut write, lease).await?;
     }
     let done =
         claim_in(store, &mut write, lease, partitions, runs, Claiming { open_from, lowers, delegated, skip_locked })
@@ -142,7 +143,7 @@ async fn claim_in(
     let old: Vec<OldClaim> = claimed.iter().filter(|run| run.id < how.open_from).map(OldClaim::of).collect();
     lost::list(write, lease, &old).await?;
     if let Some(lowest) = old.iter().map(|claim| claim.run).min().filter(|_| how.lowers) {
-        node::lower_open_from(write, lease, lowest).await?;
+        lease::lower_open_from(write, lease, lowest).await?;
     }
     Ok(claimed)
 }
@@ -155,12 +156,12 @@ pub(super) async fn delegate(
 ) -> Result<Vec<RunId>> {
     const DOING: &str = "delegate runs to other nodes";
     let mut write = store.write_batch(DOING).await?;
-    node::lock_lease(&mut write, lease).await?;
+    lease::lock_lease(&mut write, lease).await?;
     let (ids, nodes): (Vec<Uuid>, Vec<Uuid>) = runs.iter().map(|(run, node)| (run.uuid(), node.uuid())).unzip();
     let handed: Vec<Uuid> = write
         .scalars(query!("claim/delegate", ids, nodes, rows::partition_bits(partitions), write.now.millis()))
         .await?;
-    range::notify(&mut write).await?;
+    write.notify_owners().await?;
     write.commit().await?;
     Ok(handed.into_iter().map(RunId::from_uuid).collect())
 }
@@ -174,7 +175,7 @@ pub(super) async fn peek_delegated(
     const DOING: &str = "read delegated runs";
     let aside: HashSet<RunId> = store.unreadable.runs_aside().into_iter().collect();
     let mut read = store.read_many(DOING).await?;
-    let now = node::check(&mut read, lease).await?;
+    let now = lease::check(&mut read, lease).await?;
     let found = read
         .fetch_all(query!(
             "claim/peek_delegated",

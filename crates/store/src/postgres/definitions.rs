@@ -11,7 +11,7 @@ use everytick_domain::{
     job::Job,
 };
 
-use super::{DbTx, PostgresStore, horizon};
+use super::{DbTx, PostgresStore, jobs};
 use crate::Result;
 
 /// The definitions of workers' last claims are kept alive up to this many bytes: a payload may be long.
@@ -94,7 +94,7 @@ pub(super) async fn of(
 ) -> Result<HashMap<JobId, Arc<Job>>> {
     let mut jobs = store.definitions.known(asked);
     let new: Vec<JobId> = asked.iter().map(|(job, _)| *job).filter(|job| !jobs.contains_key(job)).collect();
-    for row in horizon::readable_job_rows(tx, &new).await? {
+    for row in jobs::readable(tx, &new).await? {
         let job = Arc::new(row.job);
         store.definitions.keep(&job, row.epoch);
         jobs.insert(job.id, job);

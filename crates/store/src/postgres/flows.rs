@@ -10,7 +10,7 @@ use everytick_domain::{
 };
 use uuid::Uuid;
 
-use super::{DbTx, Failed, PostgresStore, horizon, rows};
+use super::{DbTx, Failed, PostgresStore, jobs, rows};
 use crate::{
     Actor, Advanced, CancelledFlow, FlowRecord, FlowStore, NodeRun, RerunFlow, Result, StoreError,
     flows::{ChildRow, FlowRow, NextRuns, Output},
@@ -96,7 +96,7 @@ impl FlowTx for DbTx {
         found.iter().map(rows::node_run).collect::<std::result::Result<_, _>>().failed_or_refused(self.doing)
     }
     async fn readable_jobs(&mut self, jobs: &[JobId]) -> Result<Vec<JobRow>> {
-        horizon::readable_job_rows(self, jobs).await
+        jobs::readable(self, jobs).await
     }
     async fn steps_of(&mut self, flow: RunId) -> Result<Vec<RunId>> {
         let found: Vec<Uuid> = self.scalars(query!("flows/flow_steps_of", flow.uuid())).await?;

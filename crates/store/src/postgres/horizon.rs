@@ -12,7 +12,7 @@ use everytick_domain::{
 use sqlx::{Row as _, postgres::PgRow};
 use uuid::Uuid;
 
-use super::{DbTx, Failed, PostgresStore, calendars, days, node, rows};
+use super::{DbTx, Failed, PostgresStore, calendars, days, jobs, lease, rows};
 use crate::tx::JobRow;
 use crate::{Backlog, ChangedJob, Lease, LoadedJob, OpenRun, Result, Unread};
 
@@ -26,7 +26,7 @@ pub(super) async fn load_horizon(
 ) -> Result<Vec<LoadedJob>> {
     const DOING: &str = "load the horizon";
     let mut read = store.read_many(DOING).await?;
-    let now = node::check(&mut read, lease).await?;
+    let now = lease::check(&mut read, lease).await?;
     let places = places(&mut read, partitions, until, after, limit).await?;
     let found = placed_rows(&mut read, &places).await?;
     loaded(store, &mut read, found, now).await
@@ -42,7 +42,7 @@ pub(super) async fn look_at_horizon(
 ) -> Result<Vec<ChangedJob>> {
     const DOING: &str = "read the horizon";
     let mut read = store.read_many(DOING).await?;
-    node::check(&mut read, lease).await?;
+    lease::check(&mut read, lease).await?;
     let places = places(&mut read, partitions, until, after, limit).await?;
     let jobs: Vec<JobId> = places.iter().map(|(_, job)| *job).collect();
     let epochs: HashMap<JobId, Epoch> = epochs_of(&mut read, &jobs).await?.into_iter().collect();
@@ -127,30 +127,9 @@ async fn places(
 pub(super) async fn load_jobs(store: &PostgresStore, ids: &[JobId]) -> Result<Vec<LoadedJob>> {
     const DOING: &str = "load jobs";
     let mut read = store.read_many(DOING).await?;
-    let found = readable_job_rows(&mut read, ids).await?;
+    let found = jobs::readable(&mut read, ids).await?;
     let now = read.scalar(query!("setup/now")).await?;
     loaded(store, &mut read, found, DbTime::from_millis(now)).await
-}
-
-/// The rows of these jobs, in this order, for transactions that act on each of them: all must be decodable.
-pub(super) async fn job_rows(tx: &mut DbTx, ids: &[JobId]) -> Result<Vec<JobRow>> {
-    let asked = rows::job_ids(ids.iter().copied());
-    let found = tx.fetch_all(query!("jobs/load_jobs", asked)).await?;
-    let mut jobs = found.iter().map(rows::job).collect::<std::result::Result<Vec<_>, _>>().failed(tx.doing)?;
-    calendars::attach_all(tx, &mut jobs).await?;
-    Ok(jobs)
-}
-
-/// The rows of these jobs, in this order. Notes and leaves out a row that cannot be decoded.
-pub(super) async fn readable_job_rows(tx: &mut DbTx, ids: &[JobId]) -> Result<Vec<JobRow>> {
-    if ids.is_empty() {
-        return Ok(Vec::new());
-    }
-    let asked = rows::job_ids(ids.iter().copied());
-    let found = tx.fetch_all(query!("jobs/load_jobs", asked)).await?;
-    let mut jobs = tx.unreadable.each("jobs", &found, rows::job);
-    calendars::attach_all(tx, &mut jobs).await?;
-    Ok(jobs)
 }
 
 /// The rows of the jobs at these positions, in their order.

@@ -28,6 +28,22 @@ macro_rules! day_sql {
     };
 }
 
+/// A statement on a batch. Its parameters are the values, then an array for each column of the rows.
+macro_rules! batch {
+    ($name:literal, [$($value:expr),*], $rows:expr, |$row:pat_param| ($($column:expr),+ $(,)?)) => {
+        query!($name $(, $value)*)$(.bind(
+            $rows.iter().map(|$row| super::column::Column::element($column)).collect::<Vec<_>>(),
+        ))+
+    };
+}
+
+/// Executes a statement that only locks.
+macro_rules! lock {
+    ($tx:expr, $name:literal $(, $value:expr)*) => {
+        $tx.execute(query!($name $(, $value)*)).await
+    };
+}
+
 #[macro_use]
 #[path = "../both/db_tx.rs"]
 mod db_tx;
@@ -39,32 +55,43 @@ mod calendars;
 mod cancel;
 mod changes;
 mod claim;
+#[path = "../both/column.rs"]
+mod column;
 mod compact;
 mod cursors;
 mod days;
+mod define;
 mod definitions;
 #[path = "../both/explain.rs"]
 mod explain;
 mod flows;
 mod homes;
 mod horizon;
+#[path = "../both/jobs.rs"]
 mod jobs;
+mod lease;
+mod ledgers;
 mod limit;
+#[path = "../both/lost.rs"]
 mod lost;
 pub(crate) mod moving;
 mod mutants;
+#[path = "../both/node.rs"]
 mod node;
 mod open;
 mod probe;
 mod prune;
 mod queue;
+#[path = "../both/range.rs"]
 mod range;
 mod read;
 mod record;
+#[path = "../both/repair.rs"]
 mod repair;
 mod rows;
 mod settle;
 mod tx;
+#[path = "../both/unreadable.rs"]
 mod unreadable;
 
 use std::{
@@ -105,6 +132,7 @@ pub use open::PostgresOptions;
 
 // The names under which the code in `both/` knows this database.
 type Db = Postgres;
+type DbStore = PostgresStore;
 type DbRow = PgRow;
 
 /// A store in one PostgreSQL database. The handles of one process (see [`PostgresStore::api_handle`]) share what the
@@ -410,7 +438,7 @@ impl Store for PostgresStore {
         PARTITIONS
     }
     async fn now(&self) -> Result<DbTime> {
-        self.reads(node::now(self)).await
+        self.reads(async { crate::tx::Tx::read_clock(&mut self.write("read the clock").await?).await }).await
     }
     async fn join(&self, node: &NodeInfo, incarnation: Incarnation, ttl: Span) -> Result<(Lease, DbTime)> {
         self.writes(node::join(self, node, incarnation, ttl)).await
@@ -485,7 +513,7 @@ impl Store for PostgresStore {
         self.reads(repair::walk_jobs(self, after, limit)).await
     }
     async fn load_ledgers(&self, asked: &[(JobId, Window)]) -> Result<Vec<Ledger>> {
-        self.reads(repair::load_ledgers(self, asked)).await
+        self.reads(ledgers::load_ledgers(self, asked)).await
     }
     async fn repair(&self, lease: &Lease, ticks: &JobTicks) -> Result<bool> {
         self.writes(repair::repair(self, lease, ticks)).await

@@ -13,7 +13,7 @@ use uuid::Uuid;
 use super::{
     Begin, Failed, Gate, PostgresStore, compact, days, is_locked,
     limit::{self, CallLimit},
-    moving, range, rows,
+    moving, rows,
 };
 use crate::tx::Tx as _;
 use crate::{Limits, Result, StoreError};
@@ -206,7 +206,7 @@ async fn replan_jobs(store: &PostgresStore, jobs: &[Uuid]) -> Result<()> {
     write.execute(query!("setup/replan", jobs, now)).await?;
     write.execute(query!("setup/replan_epochs", jobs, store.zone_data)).await?;
     write.execute(query!("epochs/raise_epochs", jobs, now)).await?;
-    range::notify(&mut write).await?;
+    write.notify_owners().await?;
     write.commit().await
 }
 

@@ -19,7 +19,7 @@ use uuid::Uuid;
 use super::{
     DbTx, Failed, PostgresStore,
     days::{self, Day},
-    horizon, lost, node, range, rows,
+    jobs, lease, lost, range, rows,
 };
 use crate::{JobTicks, Lease, OldClaim, RecordRow, Recorded, Result, RowAnswer, StoreError};
 
@@ -124,7 +124,7 @@ async fn try_record(store: &PostgresStore, lease: &Lease, all: &Ticks<'_>, how: 
 
 async fn insert(write: &mut DbTx, lease: &Lease, all: &Ticks<'_>, how: How) -> Result<Tried> {
     if how.lowers {
-        node::lock_lease_alone(write, lease).await?;
+        lease::lock_lease_alone(write, lease).await?;
     }
     let waits = all.iter().any(|(_, row)| state(row) == State::Waiting);
     let statement = match (how.again, waits) {
@@ -172,12 +172,12 @@ async fn insert(write: &mut DbTx, lease: &Lease, all: &Ticks<'_>, how: How) -> R
     let open_from = rows::run_id(&row, "open_from").failed(DOING)?;
     let old = born_below(all, inserted.as_ref(), open_from, now);
     if let Some(lowest) = old.iter().map(|claim| claim.run).min() {
-        if !how.lowers && lost::old_release_lives(write).await? {
+        if !how.lowers && lease::old_release_lives(write).await? {
             return Ok(Tried::Below);
         }
         lost::list(write, lease, &old).await?;
         if how.lowers {
-            node::lower_open_from(write, lease, lowest).await?;
+            lease::lower_open_from(write, lease, lowest).await?;
         }
     }
     let Some(inserted) = inserted else { return Ok(Tried::Done(now, None)) };
@@ -263,13 +263,13 @@ async fn skip_old(store: &PostgresStore, lease: &Lease, old: &Ticks<'_>) -> Resu
 
 async fn write_old(write: &mut DbTx, lease: &Lease, old: &Ticks<'_>) -> Result<()> {
     let (Some((ticks, first)), Some((_, last))) = (old.first(), old.last()) else { return Ok(()) };
-    node::lock_lease(write, lease).await?;
+    lease::lock_lease(write, lease).await?;
     let Some((tenant, cursor)) = range::lock(write, ticks.job, ticks.epoch).await? else { return Ok(()) };
     // Ticks are planned in order, so all ticks between the cursor and the first of these are recorded.
     if cursor.is_none_or(|cursor| cursor > first.tick.at) || last.tick.at > write.now {
         return Ok(());
     }
-    let found = horizon::job_rows(write, &[ticks.job]).await?;
+    let found = jobs::load(write, &[ticks.job]).await?;
     let Some(schedule) = found.first().and_then(|row| row.job.schedule.clone()) else { return Ok(()) };
     let skipped = ranges_of(old.iter().map(|(_, row)| &row.tick));
     range::insert_ranges(write, ticks.job, tenant, &skipped).await?;
@@ -296,6 +296,13 @@ pub(super) fn ranges_of<'a>(ticks: impl Iterator<Item = &'a TickRow>) -> Vec<Ski
         }
     }
     ranges
+}
+
+/// Inserts ticks that were lost. The caller has locked the job.
+pub(super) async fn insert_repaired(tx: &mut DbTx, ticks: &JobTicks) -> Result<()> {
+    let found = jobs::load(tx, &[ticks.job]).await?;
+    let queue = found.first().and_then(|row| row.job.spec.target.queue());
+    insert_edited(tx, ticks, queue).await.map(drop)
 }
 
 /// Inserts the last ticks of a definition that an edit ends, or ticks that were lost. Returns those that had no row.

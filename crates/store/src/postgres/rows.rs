@@ -31,7 +31,7 @@ decoders!(PgRow);
 fn spec(row: &PgRow) -> Decoded<JobSpec> {
     compact::read(row.try_get("name")?, row.try_get("spec")?).map_err(|error| wrong("spec", error))
 }
-fn partition_of(row: &PgRow) -> Decoded<u16> {
+pub(super) fn partition_of(row: &PgRow) -> Decoded<u16> {
     Ok(row.try_get::<i16, _>("partition")?.unsigned_abs())
 }
 fn count(row: &PgRow, column: &str) -> Decoded<u32> {
@@ -45,7 +45,8 @@ fn small(row: &PgRow, column: &str) -> Decoded<u8> {
 }
 
 /// Text as it is stored: PostgreSQL text cannot contain NUL, so NUL becomes U+FFFD.
-pub(super) fn text(text: &str) -> Cow<'_, str> {
+pub(super) type Text<'a> = Cow<'a, str>;
+pub(super) fn text(text: &str) -> Text<'_> {
     if text.contains('\0') { Cow::Owned(text.replace('\0', "\u{fffd}")) } else { Cow::Borrowed(text) }
 }
 
@@ -70,6 +71,14 @@ pub(super) fn unless_all<T: PartialEq>(values: impl Iterator<Item = T>, nothing:
     if values.iter().all(|value| value == nothing) { Vec::new() } else { values }
 }
 
+pub(super) type Id = Uuid;
+pub(super) const fn id(id: Uuid) -> Id {
+    id
+}
+
+pub(super) fn ids(ids: impl IntoIterator<Item = Uuid>) -> Vec<Uuid> {
+    ids.into_iter().collect()
+}
 pub(super) fn run_ids(runs: impl IntoIterator<Item = RunId>) -> Vec<Uuid> {
     runs.into_iter().map(RunId::uuid).collect()
 }

@@ -21,7 +21,8 @@ use everytick_domain::{
 use uuid::Uuid;
 
 use super::{
-    DbTx, Failed, backlog, calendars, days::Day, flows, homes, horizon, jobs, node, range, read, record, rows, settle,
+    DbTx, Failed, backlog, calendars, days::Day, define, flows, homes, horizon, jobs, lease, range, read, record, rows,
+    settle,
 };
 use crate::{
     Actor, BacklogAction, Created, IdempotencyKey, JobRef, JobTicks, Lease, Limits, OpenRun, RecordRow, Result,
@@ -66,11 +67,11 @@ impl Tx for DbTx {
         Ok(())
     }
     async fn notify_owners(&mut self) -> Result<()> {
-        range::notify(self).await
+        self.execute(query!("ranges/notify")).await.map(drop)
     }
 
     async fn lock_lease(&mut self, lease: &Lease) -> Result<()> {
-        node::lock_lease(self, lease).await.map(drop)
+        lease::lock_lease(self, lease).await.map(drop)
     }
 
     async fn lock_key(&mut self, tenant: TenantId, key: &str) -> Result<()> {
@@ -100,7 +101,7 @@ impl Tx for DbTx {
         jobs::find(self, tenant, job).await
     }
     async fn load_jobs(&mut self, ids: &[JobId]) -> Result<Vec<JobRow>> {
-        horizon::job_rows(self, ids).await
+        jobs::load(self, ids).await
     }
     async fn lock_jobs(&mut self, ids: &[JobId], lock: JobLock) -> Result<()> {
         let query = match (ids, lock) {
@@ -110,14 +111,14 @@ impl Tx for DbTx {
             (_, JobLock::All) => query!("epochs/lock_epochs", rows::job_ids(ids.iter().copied())),
             (_, JobLock::Requests) => query!("epochs/lock_jobs", rows::job_ids(ids.iter().copied())),
         };
-        query.execute(&mut *self.tx).await.failed(self.doing)?;
-        Ok(())
+        self.execute(query).await.map(drop)
     }
     async fn raise_epoch(&mut self, job: JobId) -> Result<Epoch> {
-        range::raise_epoch(self, job).await
+        let epoch = self.scalar(query!("epochs/raise_epoch", job.uuid(), self.now.millis())).await?;
+        Ok(Epoch::from_raw(epoch))
     }
     async fn set_cursor(&mut self, job: JobId, cursor: Option<DbTime>) -> Result<()> {
-        range::set_cursor(self, job, cursor).await
+        self.execute(query!("cursors/set_cursor", job.uuid(), cursor.map(DbTime::millis))).await.map(drop)
     }
 
     async fn lock_tenant(&mut self, tenant: TenantId) -> Result<u64> {
@@ -147,10 +148,10 @@ impl Tx for DbTx {
         Ok(calendars::lock(self, tenant, names).await?.into_values().collect())
     }
     async fn insert_jobs(&mut self, tenant: TenantId, actor: &Actor, created: &[&Created]) -> Result<()> {
-        jobs::insert(self, tenant, actor, created).await
+        define::insert(self, tenant, actor, created).await
     }
     async fn update_job(&mut self, was: &JobRow, job: &Job) -> Result<()> {
-        jobs::update(self, was, job).await
+        define::update(self, was, job).await
     }
     async fn last_recorded(&mut self, job: JobId, from: DbTime) -> Result<Option<DbTime>> {
         let tick: Option<i64> =

@@ -7,7 +7,7 @@ use everytick_domain::ids::RunId;
 use uuid::Uuid;
 
 use super::{
-    Failed, SqliteStore, lost, node, rows,
+    Failed, SqliteStore, lease, lost, rows,
     rows::{Hex, Text},
 };
 use crate::{AcceptedRun, Lease, OldClaim, Result, SettleAnswer};
@@ -16,7 +16,7 @@ const DOING: &str = "transfer claims to receivers";
 
 pub(super) async fn accept(store: &SqliteStore, lease: &Lease, runs: &[AcceptedRun]) -> Result<Vec<SettleAnswer>> {
     let mut write = store.write(DOING).await?;
-    node::lock_lease(&mut write, lease).await?;
+    lease::lock_lease(&mut write, lease).await?;
     let found: Vec<Uuid> = sqlx::query_scalar(sql!("settle/accept"))
         .bind(lease.incarnation.uuid())
         .bind(rows::json(&runs.iter().map(claim).collect::<Vec<_>>()))

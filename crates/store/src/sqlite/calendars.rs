@@ -11,7 +11,7 @@ use everytick_domain::{
 };
 use sqlx::Row as _;
 
-use super::{DbTx, Failed, SqliteStore, range, read, rows, rows::Hex};
+use super::{DbTx, Failed, SqliteStore, define, read, rows, rows::Hex};
 use crate::{
     Actor, CalendarRecord, Page, Result, StoreError,
     calendars::{Known, attach, known, named},
@@ -71,7 +71,7 @@ impl CalendarTx for DbTx {
         Ok(())
     }
     async fn raise_epochs(&mut self, jobs: &[JobId]) -> Result<()> {
-        let before = range::next_change(self, jobs.len()).await? - rows::limit(jobs.len());
+        let before = define::next_change(self, jobs.len()).await? - rows::limit(jobs.len());
         self.execute(query!(
             "calendars/calendar_raise_epochs",
             rows::job_ids(jobs.iter().copied()),

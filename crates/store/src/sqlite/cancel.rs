@@ -4,7 +4,7 @@ use everytick_domain::{ids::RunId, overlap};
 use uuid::Uuid;
 
 use super::{
-    DbTx, SqliteStore, flows, node, rows,
+    DbTx, SqliteStore, flows, lease, rows,
     rows::{Hex, Text},
     settle,
 };
@@ -13,7 +13,7 @@ use crate::{KeptOutput, Lease, Result, Supersede};
 pub(super) async fn supersede(store: &SqliteStore, lease: &Lease, runs: &[Supersede]) -> Result<Vec<RunId>> {
     const DOING: &str = "cancel superseded runs";
     let mut write = store.write(DOING).await?;
-    node::lock_lease(&mut write, lease).await?;
+    lease::lock_lease(&mut write, lease).await?;
     let cancelled = end_given(&mut write, runs).await?;
     write.commit().await?;
     Ok(cancelled)

@@ -9,7 +9,7 @@ use everytick_domain::{
     time::DbTime,
 };
 
-use super::{DbTx, Failed, SqliteStore, lost, node, rows, rows::Json};
+use super::{DbTx, Failed, SqliteStore, lease, lost, rows, rows::Json};
 use crate::{Busy, ClaimedRun, LATE_PER_TENANT_MAX, Lease, OldClaim, Result, Waiting, WaitingRun, unreadable::Parts};
 
 const DOING: &str = "read waiting runs";
@@ -23,7 +23,7 @@ pub(super) async fn peek_waiting(
     limit: usize,
 ) -> Result<Waiting> {
     let mut read = store.read(DOING).await?;
-    let now = node::check(&mut read, lease).await?;
+    let now = lease::check(&mut read, lease).await?;
     if !partitions.contains(0) {
         return Ok(Waiting { now, due: Vec::new(), next_due: None });
     }
@@ -85,7 +85,7 @@ pub(super) async fn claim(store: &SqliteStore, lease: &Lease, runs: &[RunId]) ->
 async fn claim_all(store: &SqliteStore, lease: &Lease, runs: &[RunId]) -> Result<Vec<ClaimedRun>> {
     const DOING: &str = "claim runs";
     let mut write = store.write(DOING).await?;
-    let open_from = node::lock_lease(&mut write, lease).await?;
+    let open_from = lease::lock_lease(&mut write, lease).await?;
     let found = query!(
         "claim/claim",
         rows::run_ids(runs.iter().copied()),

@@ -11,7 +11,7 @@ use everytick_domain::{
 use uuid::Uuid;
 
 use super::{
-    DbTx, Failed, SqliteStore, horizon,
+    DbTx, Failed, SqliteStore, jobs,
     record::{self, Queued},
     rows::{self, Hex, Text},
 };
@@ -93,7 +93,7 @@ impl FlowTx for DbTx {
         found.iter().map(rows::node_run).collect::<std::result::Result<_, _>>().failed(self.doing)
     }
     async fn readable_jobs(&mut self, jobs: &[JobId]) -> Result<Vec<JobRow>> {
-        horizon::job_rows(self, jobs).await
+        jobs::load(self, jobs).await
     }
     async fn steps_of(&mut self, flow: RunId) -> Result<Vec<RunId>> {
         let found: Vec<Uuid> = self.scalars(query!("flows/flow_steps_of", flow.uuid())).await?;

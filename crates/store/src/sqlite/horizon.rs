@@ -14,8 +14,7 @@ use everytick_domain::{
 };
 use sqlx::{Row as _, sqlite::SqliteRow};
 
-use super::{DbTx, Failed, SqliteStore, calendars, node, rows};
-use crate::tx::JobRow;
+use super::{DbTx, Failed, SqliteStore, calendars, lease, rows};
 use crate::{Backlog, ChangeMark, ChangedJob, Changes, Lease, LoadedJob, OpenRun, Result, Unread};
 
 pub(super) async fn load_horizon(
@@ -28,7 +27,7 @@ pub(super) async fn load_horizon(
 ) -> Result<Vec<LoadedJob>> {
     const DOING: &str = "load the horizon";
     let mut read = store.read(DOING).await?;
-    node::check(&mut read, lease).await?;
+    lease::check(&mut read, lease).await?;
     if !partitions.contains(0) {
         return Ok(Vec::new());
     }
@@ -45,7 +44,7 @@ pub(super) async fn look_at_horizon(
 ) -> Result<Vec<ChangedJob>> {
     const DOING: &str = "read the horizon";
     let mut read = store.read(DOING).await?;
-    node::check(&mut read, lease).await?;
+    lease::check(&mut read, lease).await?;
     if !partitions.contains(0) {
         return Ok(Vec::new());
     }
@@ -241,13 +240,4 @@ async fn waiting_rows(
         open.entry(job).or_default().push(run);
     }
     Ok(open)
-}
-
-/// The rows of these jobs, deleted ones included.
-pub(super) async fn job_rows(tx: &mut DbTx, ids: &[JobId]) -> Result<Vec<JobRow>> {
-    let asked = rows::job_ids(ids.iter().copied());
-    let found = tx.fetch_all(query!("jobs/load_jobs", asked)).await?;
-    let mut jobs = found.iter().map(rows::job).collect::<std::result::Result<Vec<_>, _>>().failed(tx.doing)?;
-    calendars::attach_all(tx, &mut jobs).await?;
-    Ok(jobs)
 }

@@ -14,6 +14,23 @@ macro_rules! sql {
     };
 }
 
+/// A statement on a batch. Its parameters are the values, then one JSON array of the rows, each an array of columns.
+macro_rules! batch {
+    ($name:literal, [$($value:expr),*], $rows:expr, |$row:pat_param| ($($column:expr),+ $(,)?)) => {
+        query!($name $(, $value)*).bind(super::rows::json(
+            &$rows.iter().map(|$row| ($(super::column::Column::element($column),)+)).collect::<Vec<_>>(),
+        ))
+    };
+}
+
+/// Does nothing: one connection writes, so there is nothing to lock.
+macro_rules! lock {
+    ($tx:expr, $name:literal $(, $value:expr)*) => {{
+        let _ = (&$tx, $(&$value),*);
+        $crate::Result::Ok(0)
+    }};
+}
+
 #[macro_use]
 #[path = "../both/db_tx.rs"]
 mod db_tx;
@@ -23,27 +40,38 @@ mod backfill;
 mod calendars;
 mod cancel;
 mod claim;
+#[path = "../both/column.rs"]
+mod column;
 mod cursors;
+mod define;
 #[path = "../both/explain.rs"]
 mod explain;
 mod flows;
 mod horizon;
+#[path = "../both/jobs.rs"]
 mod jobs;
+mod lease;
+mod ledgers;
+#[path = "../both/lost.rs"]
 mod lost;
 pub(crate) mod moving;
+#[path = "../both/node.rs"]
 mod node;
 mod open;
 mod private;
 mod probe;
 mod prune;
 mod queue;
+#[path = "../both/range.rs"]
 mod range;
 mod read;
 mod record;
+#[path = "../both/repair.rs"]
 mod repair;
 mod rows;
 mod settle;
 mod tx;
+#[path = "../both/unreadable.rs"]
 mod unreadable;
 
 use std::{
@@ -78,6 +106,7 @@ use db_tx::Failed;
 
 // The names under which the code in `both/` knows this database.
 type Db = Sqlite;
+type DbStore = SqliteStore;
 type DbRow = SqliteRow;
 
 /// A store in one SQLite file. The handles of one process (see [`SqliteStore::api_handle`]) share the one connection
@@ -173,6 +202,11 @@ impl SqliteStore {
         let admission = self.gates.read.enter(doing).await?;
         let tx = self.readers.begin().await.failed(doing)?;
         Ok(self.begun(tx, DbTime::EPOCH, Some(self.clock.clone()), doing, admission))
+    }
+
+    /// The same: no statement takes long here.
+    async fn write_slow(&self, doing: &'static str) -> Result<DbTx> {
+        self.write(doing).await
     }
 
     fn begun(
@@ -307,7 +341,7 @@ impl Store for SqliteStore {
         repair::walk_jobs(self, after, limit).await
     }
     async fn load_ledgers(&self, asked: &[(JobId, Window)]) -> Result<Vec<Ledger>> {
-        repair::load_ledgers(self, asked).await
+        ledgers::load_ledgers(self, asked).await
     }
     async fn repair(&self, lease: &Lease, ticks: &JobTicks) -> Result<bool> {
         repair::repair(self, lease, ticks).await

@@ -13,7 +13,7 @@ use everytick_domain::{
 use uuid::Uuid;
 
 use super::{
-    DbTx, Failed, SqliteStore, lost, node, rows,
+    DbTx, Failed, SqliteStore, lease, lost, rows,
     rows::{Hex, Json, Text},
 };
 use crate::{JobTicks, Lease, OldClaim, RecordRow, Recorded, Result, RowAnswer};
@@ -22,7 +22,7 @@ const DOING: &str = "record ticks";
 
 pub(super) async fn record(store: &SqliteStore, lease: &Lease, batch: &[JobTicks]) -> Result<Recorded> {
     let mut write = store.write(DOING).await?;
-    let open_from = node::lock_lease(&mut write, lease).await?;
+    let open_from = lease::lock_lease(&mut write, lease).await?;
     let jobs = insert_ticks(&mut write, Some(lease), batch).await?;
     let now = write.now;
     lost::list(&mut write, lease, &born_below(batch, &jobs, open_from, now)).await?;
@@ -133,6 +133,11 @@ async fn enqueue(write: &mut DbTx, lease: Option<&Lease>, inserted: &[(&JobTicks
         })
         .collect();
     wait(write, &waiting).await
+}
+
+/// Inserts ticks that were lost.
+pub(super) async fn insert_repaired(tx: &mut DbTx, ticks: &JobTicks) -> Result<()> {
+    insert_edited(tx, ticks).await.map(drop)
 }
 
 /// Inserts the last ticks of a definition that an edit ends, or ticks that were lost. Returns those that had no row. It

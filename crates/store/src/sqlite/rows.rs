@@ -6,6 +6,7 @@ use everytick_domain::{
     backfill::{BackfillState, Origin, Stretch},
     ids::{BackfillId, Epoch, Fence, JobId, RunId, TenantId, Version},
     job::{Job, JobSpec, Paused},
+    partition::PartitionSet,
     plan::SkipRange,
     run::{CauseKind, SkipReason, State},
     schedule::Schedule,
@@ -36,7 +37,7 @@ fn spec(row: &SqliteRow) -> Decoded<JobSpec> {
     serde_json::from_str(row.try_get("spec")?).map_err(|error| wrong("spec", error))
 }
 /// A file has one partition.
-const fn partition_of(_: &SqliteRow) -> Decoded<u16> {
+pub(super) const fn partition_of(_: &SqliteRow) -> Decoded<u16> {
     Ok(0)
 }
 fn count(row: &SqliteRow, column: &str) -> Decoded<u32> {
@@ -95,6 +96,20 @@ impl Encode<'_, Sqlite> for Json {
     }
 }
 
+pub(super) type Id = Hex;
+pub(super) const fn id(id: Uuid) -> Id {
+    Hex(id)
+}
+pub(super) const fn text(text: &str) -> Text<'_> {
+    Text(text)
+}
+
+pub(super) fn ids(ids: impl IntoIterator<Item = Uuid>) -> Json {
+    json(&ids.into_iter().map(Hex).collect::<Vec<_>>())
+}
+pub(super) fn partitions(set: &PartitionSet) -> Json {
+    json(&set.iter().collect::<Vec<_>>())
+}
 pub(super) fn run_ids(runs: impl IntoIterator<Item = RunId>) -> Json {
     json(&runs.into_iter().map(|run| Hex(run.uuid())).collect::<Vec<_>>())
 }

@@ -20,7 +20,7 @@ use everytick_domain::{
 use uuid::Uuid;
 
 use super::{
-    DbTx, Failed, calendars, flows, horizon, jobs, node, queue, range, read,
+    DbTx, Failed, calendars, define, flows, horizon, jobs, lease, queue, range, read,
     record::{self, Queued},
     rows::{self, Hex},
     settle,
@@ -61,7 +61,7 @@ impl Tx for DbTx {
     }
 
     async fn lock_lease(&mut self, lease: &Lease) -> Result<()> {
-        node::lock_lease(self, lease).await.map(drop)
+        lease::lock_lease(self, lease).await.map(drop)
     }
 
     async fn find_request(&mut self, tenant: TenantId, key: &str, since: DbTime) -> Result<Option<StoredRequest>> {
@@ -87,13 +87,15 @@ impl Tx for DbTx {
         jobs::find(self, tenant, job).await
     }
     async fn load_jobs(&mut self, ids: &[JobId]) -> Result<Vec<JobRow>> {
-        horizon::job_rows(self, ids).await
+        jobs::load(self, ids).await
     }
     async fn raise_epoch(&mut self, job: JobId) -> Result<Epoch> {
-        range::raise_epoch(self, job).await
+        let change = define::next_change(self, 1).await?;
+        let epoch = self.scalar(query!("epochs/raise_epoch", job.uuid(), change, self.now.millis())).await?;
+        Ok(Epoch::from_raw(epoch))
     }
     async fn set_cursor(&mut self, job: JobId, cursor: Option<DbTime>) -> Result<()> {
-        range::set_cursor(self, job, cursor).await
+        self.execute(query!("cursors/set_cursor", job.uuid(), cursor.map(DbTime::millis))).await.map(drop)
     }
 
     async fn lock_tenant(&mut self, tenant: TenantId) -> Result<u64> {
@@ -117,10 +119,10 @@ impl Tx for DbTx {
         Ok(known.into_values().collect())
     }
     async fn insert_jobs(&mut self, tenant: TenantId, actor: &Actor, created: &[&Created]) -> Result<()> {
-        jobs::insert(self, tenant, actor, created).await
+        define::insert(self, tenant, actor, created).await
     }
     async fn update_job(&mut self, was: &JobRow, job: &Job) -> Result<()> {
-        jobs::update(self, was, job).await
+        define::update(self, was, job).await
     }
     async fn last_recorded(&mut self, job: JobId, from: DbTime) -> Result<Option<DbTime>> {
         let tick: Option<i64> =

@@ -7,7 +7,7 @@ use sqlx::{Postgres, postgres::PgArguments, query::Query};
 use uuid::Uuid;
 
 use super::{
-    super::{DbTx, Failed, PostgresStore, compact::Form, jobs::Listed, rows},
+    super::{DbTx, Failed, PostgresStore, compact::Form, define::Listed, rows},
     DOING, begin_write, nobody_lives,
 };
 use crate::{

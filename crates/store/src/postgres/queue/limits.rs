@@ -7,7 +7,7 @@ use everytick_domain::{
 };
 use sqlx::{Row as _, postgres::PgRow};
 
-use super::super::{Failed, PostgresStore, range, rows};
+use super::super::{Failed, PostgresStore, rows};
 use crate::tx::Tx as _;
 use crate::{Actor, DEPTH_COUNTED_MAX, Page, QueueLook, QueueRecord, Result, queues::limits_detail};
 
@@ -99,6 +99,6 @@ pub(super) async fn set_queue(
         .await?;
     write.read_clock().await?;
     write.audit(tenant, actor, "limit", &[(format!("queue {name}"), limits_detail(&limits))]).await?;
-    range::notify(&mut write).await?;
+    write.notify_owners().await?;
     write.commit().await
 }

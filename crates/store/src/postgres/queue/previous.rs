@@ -11,7 +11,7 @@ use everytick_domain::{
 use sqlx::Row as _;
 use uuid::Uuid;
 
-use super::super::{DbTx, Failed, PostgresStore, cancel, horizon, rows};
+use super::super::{DbTx, Failed, PostgresStore, cancel, horizon, jobs, rows};
 use crate::tx::Tx as _;
 use crate::{Result, Supersede};
 
@@ -31,7 +31,7 @@ async fn look(write: &mut DbTx, limit: usize) -> Result<Vec<RunId>> {
     }
     let locked: Vec<Uuid> = write.scalars(query!("epochs/epochs_guarded", found)).await?;
     let locked: Vec<JobId> = locked.into_iter().map(JobId::from_uuid).collect();
-    let jobs = horizon::readable_job_rows(write, &locked).await?;
+    let jobs = jobs::readable(write, &locked).await?;
     let jobs: Vec<Arc<Job>> = jobs.into_iter().map(|row| Arc::new(row.job)).collect();
     supersede(write, &jobs).await
 }

@@ -33,7 +33,7 @@ async fn a_name_stays_with_a_lease_whose_renewal_was_under_way() {
     waits_for_a_lock(&opened, &mut join).await;
     run(&mut renewal, "commit").await;
     let refused = join.await.unwrap();
-    assert!(matches!(refused, Err(StoreError::NameHeld(_))), "{refused:?}");
+    assert!(matches!(refused, Err(StoreError::NodeNameTaken(_))), "{refused:?}");
 }
 
 /// A settlement that puts a run back judges the run only when it is locked (`settle_held`).

@@ -1,5 +1,5 @@
--- Inserts skip ranges of job $6 and tenant $7, recorded at $8. Primary key: skip_ranges.
--- Arrays: $1 id, $2 from_tick, $3 to_tick, $4 count, $5 reason.
+-- Inserts skip ranges of job $1 and tenant $2, recorded at $3. Primary key: skip_ranges.
+-- Arrays: $4 id, $5 from_tick, $6 to_tick, $7 count, $8 reason.
 insert into skip_ranges (id, tenant, job, from_tick, to_tick, count, reason, recorded_at)
-select r.id, $7, $6, r.from_tick, r.to_tick, r.count, r.reason, $8
-  from unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::bigint[], $5::smallint[]) as r (id, from_tick, to_tick, count, reason);
+select r.id, $2, $1, r.from_tick, r.to_tick, r.count, r.reason, $3
+  from unnest($4::uuid[], $5::bigint[], $6::bigint[], $7::bigint[], $8::smallint[]) as r (id, from_tick, to_tick, count, reason);

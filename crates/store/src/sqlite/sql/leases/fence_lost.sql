@@ -1,2 +1,2 @@
--- Ends the leases that have expired at ?2, except that of incarnation ?1, under the new fence ?3. Scans leases, a small table.
-update leases set ended = 1, fence = ?3 where incarnation <> ?1 and ended = 0 and until <= ?2;
+-- Ends the leases of the incarnations ?1 under the new fence ?2. Primary key: leases.
+update leases set ended = 1, fence = ?2 where incarnation in (select unhex(value) from json_each(?1)) and ended = 0;

@@ -1,8 +1,2 @@
--- Reads up to ?2 live jobs after id ?1, in order of id. Primary keys: jobs, epochs, cursors.
-select j.*, e.epoch, c.next_tick
-  from jobs j
- cross join epochs e on e.job = j.id
- cross join cursors c on c.job = j.id
- where j.id > ?1 and j.deleted_at is null
- order by j.id
- limit ?2;
+-- Lists the ids of up to ?2 live jobs after id ?1, in order of id. Primary key: jobs.
+select id from jobs where id > ?1 and deleted_at is null order by id limit ?2;

@@ -1,25 +1,13 @@
-//! Rows of jobs: finds them, and writes their definitions.
+//! Writes the definitions of jobs.
 
 use everytick_domain::{ids::TenantId, job::Job, time::DbTime};
 
-use super::{DbTx, Failed, calendars, range, rows, rows::Hex};
-use crate::{Actor, Created, JobRef, Result, StoreError, tx::JobRow};
-
-/// A live job by name or id.
-pub(super) async fn find(tx: &mut DbTx, tenant: TenantId, job: &JobRef) -> Result<JobRow> {
-    let query = match job {
-        JobRef::Id(id) => query!("jobs/job_by_id", tenant.raw(), id.uuid()),
-        JobRef::Name(name) => query!("jobs/job_by_name", tenant.raw(), name),
-    };
-    let found = query.fetch_optional(&mut *tx.tx).await.failed(tx.doing)?;
-    let mut row = rows::job(&found.ok_or(StoreError::NotFound("job"))?).failed(tx.doing)?;
-    calendars::attach_all(tx, std::slice::from_mut(&mut row)).await?;
-    Ok(row)
-}
+use super::{DbTx, Failed, calendars, rows, rows::Hex};
+use crate::{Actor, Created, Result, StoreError, tx::JobRow};
 
 pub(super) async fn insert(write: &mut DbTx, tenant: TenantId, actor: &Actor, created: &[&Created]) -> Result<()> {
     let (doing, count) = (write.doing, rows::limit(created.len()));
-    let change_before = range::next_change(write, created.len()).await? - count;
+    let change_before = next_change(write, created.len()).await? - count;
     let (mut jobs, mut epochs, mut cursors) = (Vec::new(), Vec::new(), Vec::new());
     for (change, Created { job, cursor, .. }) in (change_before + 1..).zip(created) {
         let id = Hex(job.id.uuid());
@@ -42,6 +30,11 @@ pub(super) async fn insert(write: &mut DbTx, tenant: TenantId, actor: &Actor, cr
 
 fn definition(job: &Job, doing: &'static str) -> Result<String> {
     serde_json::to_string(&*job.spec).map_err(|error| StoreError::Refused { doing, source: error.into() })
+}
+
+/// Reserves this many change numbers and returns the last of them.
+pub(super) async fn next_change(tx: &mut DbTx, count: usize) -> Result<i64> {
+    tx.scalar(query!("epochs/next_change", rows::limit(count))).await
 }
 
 /// Adds to the number of live jobs of the tenant.

@@ -1,4 +1,4 @@
-//! Rows of jobs: finds them, and writes their definitions.
+//! Writes the definitions of jobs.
 
 use everytick_domain::{
     ids::TenantId,
@@ -6,20 +6,9 @@ use everytick_domain::{
     time::DbTime,
 };
 
-use super::{DbTx, Failed, calendars, compact, compact::Form, range, rows};
-use crate::{Actor, Created, JobRef, Result, StoreError, announced::is_announced, tx::JobRow};
-
-/// A live job by name or id.
-pub(super) async fn find(tx: &mut DbTx, tenant: TenantId, job: &JobRef) -> Result<JobRow> {
-    let query = match job {
-        JobRef::Id(id) => query!("jobs/job_by_id", tenant.raw(), id.uuid()),
-        JobRef::Name(name) => query!("jobs/job_by_name", tenant.raw(), name),
-    };
-    let found = query.fetch_optional(&mut *tx.tx).await.failed(tx.doing)?;
-    let mut row = rows::job(&found.ok_or(StoreError::NotFound("job"))?).failed_or_refused(tx.doing)?;
-    calendars::attach_all(tx, std::slice::from_mut(&mut row)).await?;
-    Ok(row)
-}
+use super::{DbTx, Failed, calendars, compact, compact::Form, rows};
+use crate::tx::Tx as _;
+use crate::{Actor, Created, Result, StoreError, announced::is_announced, tx::JobRow};
 
 pub(super) async fn insert(write: &mut DbTx, tenant: TenantId, actor: &Actor, created: &[&Created]) -> Result<()> {
     let form = compact::form(write).await?;
@@ -69,7 +58,7 @@ pub(super) async fn insert(write: &mut DbTx, tenant: TenantId, actor: &Actor, cr
     calendars::used(write, tenant, jobs().map(|job| (job.id, &*job.spec))).await?;
     count(write, tenant, rows::limit(created.len())).await?;
     if announced.contains(&true) {
-        range::notify(write).await?;
+        write.notify_owners().await?;
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Reads for the detector of dead schedules, and the repair of lost ticks.
+//! Reads recorded ticks for the detector of dead schedules.
 
 use everytick_domain::{
     ids::{JobId, RunId},
@@ -6,22 +6,9 @@ use everytick_domain::{
     time::Span,
 };
 use sqlx::{Row as _, postgres::PgRow};
-use uuid::Uuid;
 
-use super::{DbTx, Failed, PostgresStore, horizon, node, range, record, rows};
-use crate::tx::{JobRow, Tx as _};
-use crate::{Actor, JobTicks, Lease, RANGES_PER_LEDGER_MAX, Result, Walked, WalkedJob};
-
-pub(super) async fn walk_jobs(store: &PostgresStore, after: Option<JobId>, limit: usize) -> Result<Walked> {
-    const DOING: &str = "page through the jobs";
-    let mut read = store.read(DOING).await?;
-    let ids: Vec<Uuid> =
-        read.scalars(query!("repair/walk_jobs", after.map_or_else(Uuid::nil, JobId::uuid), rows::limit(limit))).await?;
-    let ids: Vec<JobId> = ids.into_iter().map(JobId::from_uuid).collect();
-    let found = horizon::readable_job_rows(&mut read, &ids).await?;
-    let walked = |row: JobRow| WalkedJob { job: row.job, epoch: row.epoch, cursor: row.cursor };
-    Ok(Walked { jobs: found.into_iter().map(walked).collect(), last: ids.last().copied() })
-}
+use super::{Failed, PostgresStore, rows};
+use crate::{RANGES_PER_LEDGER_MAX, Result};
 
 pub(super) async fn load_ledgers(store: &PostgresStore, asked: &[(JobId, Window)]) -> Result<Vec<Ledger>> {
     const DOING: &str = "read recorded ticks";
@@ -72,27 +59,4 @@ pub(super) async fn load_ledgers(store: &PostgresStore, asked: &[(JobId, Window)
 fn place(row: &PgRow) -> std::result::Result<usize, sqlx::Error> {
     let place: i64 = row.try_get("place")?;
     Ok(usize::try_from(place - 1).unwrap_or(usize::MAX))
-}
-
-pub(super) async fn repair(store: &PostgresStore, lease: &Lease, ticks: &JobTicks) -> Result<bool> {
-    const DOING: &str = "record lost ticks";
-    let mut write = store.write(DOING).await?;
-    let done = write_repair(&mut write, lease, ticks).await;
-    write.finish(done).await
-}
-
-async fn write_repair(write: &mut DbTx, lease: &Lease, ticks: &JobTicks) -> Result<bool> {
-    node::lock_lease(write, lease).await?;
-    let Some((tenant, cursor)) = range::lock(write, ticks.job, ticks.epoch).await? else { return Ok(false) };
-    if !ticks.passed_by(cursor, write.now) {
-        return Ok(false);
-    }
-    let found = horizon::job_rows(write, &[ticks.job]).await?;
-    let queue = found.first().and_then(|row| row.job.spec.target.queue().map(str::to_owned));
-    record::insert_edited(write, ticks, queue.as_deref()).await?;
-    range::move_on(write, ticks.job, cursor).await?;
-    range::notify(write).await?;
-    let actor = Actor(format!("node {}", lease.node));
-    write.audit(tenant, &actor, "repair", &[(ticks.job.to_string(), ticks.repair_detail())]).await?;
-    Ok(true)
 }
