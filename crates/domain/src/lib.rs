@@ -26,3 +26,4 @@ pub mod schedule;
 pub mod splitmix;
 pub mod target;
 pub mod time;
+pub mod wrong_input;

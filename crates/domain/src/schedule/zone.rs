@@ -11,6 +11,8 @@ use jiff::{
     tz::{Offset, TimeZone, TimeZoneDatabase},
 };
 
+use crate::wrong_input::distance;
+
 /// The release of the bundled zone data, such as `2026e`. A later release compares greater.
 #[must_use]
 pub fn zone_data_version() -> &'static str {
@@ -238,21 +240,6 @@ fn meant(name: &str) -> Option<String> {
         })
         .min()
         .map(|(_, known)| known)
-}
-
-/// The edit distance: how many letters must be added, removed or changed.
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
-        for (j, y) in b.iter().enumerate() {
-            let changed = diagonal + usize::from(x != *y);
-            diagonal = row[j + 1];
-            row[j + 1] = changed.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
 }
 
 #[cfg(test)]

@@ -1,0 +1,13 @@
+//! Sentences for wrong input. An error names the value and what would be right, in the words of this product: the texts of
+//! serde, clap and the operating system name types and numbers that a user does not know.
+
+mod json;
+mod nearest;
+mod value;
+
+pub(crate) use self::nearest::distance;
+pub use self::{
+    json::json_syntax,
+    nearest::nearest,
+    value::{Accepts, ReadError, wrong_value},
+};
