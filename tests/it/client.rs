@@ -106,7 +106,7 @@ fn a_job_is_created_shown_changed_and_deleted() {
     server.everytick(&["job", "delete", "nightly", "--if-version", "1"]).failed(4);
     assert!(server.everytick(&["job", "delete", "nightly"]).ok().starts_with("nightly deleted"));
     let message = server.everytick(&["job", "get", "nightly"]).failed(3);
-    assert_eq!(message, "error: no such job\n");
+    assert_eq!(message, "error: no job is named \"nightly\"; `everytick job list` lists the jobs\n");
 }
 
 #[test]

@@ -6,17 +6,21 @@ use axum::{
     http::{HeaderMap, header, request::Parts},
 };
 use bytes::{Bytes, BytesMut};
-use everytick_domain::invalid::Invalid;
+use everytick_domain::wrong_input::json_syntax;
 use everytick_engine::types::IdempotencyKey;
 use everytick_targets::object::Object;
 use futures::StreamExt;
 use serde::de::DeserializeOwned;
-use serde_json::{error::Category, value::RawValue};
+use serde_json::{Value, error::Category, value::RawValue};
+use serde_path_to_error::Path;
+use utoipa::ToSchema;
 
 use crate::{
+    accepts::BodySchema,
     error::{ApiError, Result},
     idempotency,
     in_flight::{Charge, InFlight},
+    wire::job::JobPatch,
 };
 
 pub(crate) const BODY_BYTES_MAX: usize = 1024 * 1024;
@@ -73,20 +77,20 @@ impl<S: Sync> FromRequest<S> for CalendarBody {
 }
 
 impl JsonBody {
-    pub(crate) fn read<T: DeserializeOwned>(&self) -> Result<T> {
+    pub(crate) fn read<T: DeserializeOwned + ToSchema>(&self) -> Result<T> {
         read_object(self.present()?)
     }
 
-    pub(crate) fn read_or_default<T: DeserializeOwned + Default>(&self) -> Result<T> {
+    pub(crate) fn read_or_default<T: DeserializeOwned + Default + ToSchema>(&self) -> Result<T> {
         if self.bytes.is_empty() {
             return Ok(T::default());
         }
-        Ok(read_json::<Option<Object<T>>>(&self.bytes)?.map_or_else(T::default, |object| object.0))
+        Ok(read_json::<Option<Object<T>>>(&self.bytes, BodySchema::of::<T>)?.map_or_else(T::default, |object| object.0))
     }
 
     /// The raw JSON text of the body.
     pub(crate) fn read_raw(&self) -> Result<Box<RawValue>> {
-        read_json(self.present()?)
+        read_json(self.present()?, BodySchema::of::<JobPatch>)
     }
 
     fn present(&self) -> Result<&[u8]> {
@@ -97,53 +101,45 @@ impl JsonBody {
     }
 }
 
-pub(crate) fn read_object<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
-    Ok(read_json::<Object<T>>(bytes)?.0)
+pub(crate) fn read_object<T: DeserializeOwned + ToSchema>(bytes: &[u8]) -> Result<T> {
+    Ok(read_json::<Object<T>>(bytes, BodySchema::of::<T>)?.0)
 }
 
 /// A syntax error is `Malformed`. A wrong type or an unknown field is `Invalid` and reported under its path.
-fn read_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
-    let text = std::str::from_utf8(bytes).map_err(|_| ApiError::malformed("", "the body is not UTF-8"))?;
+fn read_json<T: DeserializeOwned>(bytes: &[u8], schema: fn() -> BodySchema) -> Result<T> {
+    let text = std::str::from_utf8(bytes)
+        .map_err(|_| ApiError::malformed("", "the body is not UTF-8; send the JSON in UTF-8"))?;
     if deeper_than(text, JSON_DEPTH_MAX) {
-        return Err(ApiError::malformed("", format!("the JSON is nested deeper than {JSON_DEPTH_MAX} levels")));
+        let message = format!("the JSON is nested deeper than {JSON_DEPTH_MAX} levels; use fewer");
+        return Err(ApiError::malformed("", message));
     }
     // Tracking the path doubles the cost of parsing, so only a body that fails is parsed again with it.
     if let Ok(read) = serde_json::from_str(text) {
         return Ok(read);
     }
     let mut from = serde_json::Deserializer::from_str(text);
-    let read = serde_path_to_error::deserialize(&mut from).map_err(|error| {
-        let path = error.path().to_string();
-        refused(&path, error.inner())
-    })?;
-    from.end().map_err(|error| refused("", &error))?;
+    let read = serde_path_to_error::deserialize(&mut from)
+        .map_err(|error| refused(error.path(), error.inner(), text, schema))?;
+    from.end().map_err(|error| not_json(&error))?;
     Ok(read)
 }
 
-fn refused(path: &str, error: &serde_json::Error) -> ApiError {
-    let message = error.to_string();
-    match error.classify() {
-        Category::Syntax | Category::Eof | Category::Io => ApiError::malformed("", format!("not JSON: {message}")),
-        Category::Data => {
+fn refused(path: &Path, error: &serde_json::Error, text: &str, schema: fn() -> BodySchema) -> ApiError {
+    match (error.classify(), serde_json::from_str::<Value>(text)) {
+        (Category::Data, Ok(body)) => {
+            let message = error.to_string();
             // The field is named, so remove serde's "at line 1 column 17".
             let message = message.rsplit_once(" at line ").map_or(message.as_str(), |(message, _)| message);
-            let path = if path == "." { "" } else { path };
-            ApiError::Invalid(vec![Invalid::new(field_of(path, message), message)])
+            ApiError::Invalid(vec![schema().explain(path, message, &body)])
         }
+        // Wrong syntax after the wrong value is the first thing to correct.
+        (Category::Data, Err(error)) => not_json(&error),
+        (Category::Syntax | Category::Eof | Category::Io, _) => not_json(error),
     }
 }
 
-/// The field that an error is about. serde names an unknown, duplicate or missing field in the message, not always in the path.
-fn field_of(path: &str, message: &str) -> String {
-    let named = ["unknown field `", "duplicate field `", "missing field `"]
-        .iter()
-        .find_map(|start| message.strip_prefix(start)?.split('`').next());
-    match named {
-        Some(name) if path == name || path.ends_with(&format!(".{name}")) => path.to_owned(),
-        Some(name) if path.is_empty() => name.to_owned(),
-        Some(name) => format!("{path}.{name}"),
-        None => path.to_owned(),
-    }
+fn not_json(error: &serde_json::Error) -> ApiError {
+    ApiError::malformed("", format!("the body is not JSON: {}", json_syntax(&error.to_string())))
 }
 
 fn deeper_than(text: &str, levels: usize) -> bool {

@@ -7,7 +7,10 @@ use axum::{
 use everytick_domain::{access::Permission, ids::Fence, invalid::Invalid};
 use everytick_engine::types::StoreError;
 
-use crate::wire::{ERRORS_MAX, FieldError, Problem};
+use crate::{
+    missing::Missing,
+    wire::{ERRORS_MAX, FieldError, Problem},
+};
 
 /// Seconds that a client should wait after 429, or after 503 from a busy node.
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
@@ -31,6 +34,8 @@ pub(crate) enum ApiError {
     CrossSite,
     NoSuchPath,
     NotFound(&'static str),
+    /// The same, with the name from the path.
+    NotFoundNamed(String),
     /// A path segment can be neither a name nor an id, so no such resource exists.
     NotAName {
         field: &'static str,
@@ -80,7 +85,9 @@ impl ApiError {
             Self::Malformed(_) => StatusCode::BAD_REQUEST,
             Self::Invalid(_) => StatusCode::UNPROCESSABLE_ENTITY,
             Self::Forbidden(_) | Self::NotPermitted(_) | Self::CrossSite => StatusCode::FORBIDDEN,
-            Self::NoSuchPath | Self::NotFound(_) | Self::NotAName { .. } => StatusCode::NOT_FOUND,
+            Self::NoSuchPath | Self::NotFound(_) | Self::NotFoundNamed(_) | Self::NotAName { .. } => {
+                StatusCode::NOT_FOUND
+            }
             Self::WrongMethod => StatusCode::METHOD_NOT_ALLOWED,
             Self::Conflict(_) => StatusCode::CONFLICT,
             Self::VersionMismatch(_) => StatusCode::PRECONDITION_FAILED,
@@ -101,7 +108,7 @@ impl ApiError {
             Self::Forbidden(_) | Self::NotPermitted(_) => "forbidden",
             Self::NoSuchPath => "no-such-path",
             Self::CrossSite => "cross-site",
-            Self::NotFound(_) | Self::NotAName { .. } => "not-found",
+            Self::NotFound(_) | Self::NotFoundNamed(_) | Self::NotAName { .. } => "not-found",
             Self::WrongMethod => "wrong-method",
             Self::Conflict(_) => "conflict",
             Self::VersionMismatch(_) => "version-mismatch",
@@ -122,7 +129,7 @@ impl ApiError {
             Self::Invalid(_) => "The request is not valid",
             Self::Forbidden(_) | Self::NotPermitted(_) | Self::CrossSite => "The request is not allowed",
             Self::NoSuchPath => "No such path",
-            Self::NotFound(_) | Self::NotAName { .. } => "Not found",
+            Self::NotFound(_) | Self::NotFoundNamed(_) | Self::NotAName { .. } => "Not found",
             Self::WrongMethod => "The path does not support this method",
             Self::Conflict(_) => "The request conflicts with the current state",
             Self::VersionMismatch(_) => "The version does not match",
@@ -155,13 +162,14 @@ impl ApiError {
             }
             Self::NotAName { field, message } => vec![FieldError::new(field, message)],
             Self::VersionMismatch(message) => vec![FieldError::new("If-Match", message)],
-            Self::TooLarge { field, .. } => vec![FieldError::new(field, &self.detail())],
+            Self::TooLarge { field, bytes_max } => vec![FieldError::new(field, &too_large(*bytes_max))],
             Self::WrongMediaType(message) => vec![FieldError::new("Content-Type", message)],
             Self::Forbidden(_)
             | Self::NotPermitted(_)
             | Self::CrossSite
             | Self::NoSuchPath
             | Self::NotFound(_)
+            | Self::NotFoundNamed(_)
             | Self::WrongMethod
             | Self::TooSlow
             | Self::Unavailable(_)
@@ -193,14 +201,15 @@ impl ApiError {
             | Self::Unavailable(message)
             | Self::Busy(message)
             | Self::TooMany(message)
-            | Self::Unreadable(message) => message.clone(),
+            | Self::Unreadable(message)
+            | Self::NotFoundNamed(message) => message.clone(),
             Self::NotPermitted(permission) => {
                 format!(
                     "this needs the permission {:?}, which the caller's role or scope does not have",
                     permission.name()
                 )
             }
-            Self::NoSuchPath => "no such path; /docs lists all paths".to_owned(),
+            Self::NoSuchPath => "no such path; /docs lists all paths of the API, which begin with /api/v1".to_owned(),
             Self::CrossSite => {
                 "pages of other sites may not send requests here (Sec-Fetch-Site); open this server's own page"
                     .to_owned()
@@ -208,17 +217,25 @@ impl ApiError {
             Self::NotFound(what) => format!("no such {what}"),
             Self::NotAName { message, .. } => message.clone(),
             Self::WrongMethod => "the Allow header lists the methods that this path supports".to_owned(),
-            Self::TooLarge { field, bytes_max } => format!("{field} is larger than {bytes_max} bytes"),
+            Self::TooLarge { field, bytes_max } => format!("{field}: {}", too_large(*bytes_max)),
             Self::TooSlow => "the request was not read and answered in time; it may have taken effect".to_owned(),
             Self::Internal => "the server's log has the cause".to_owned(),
         }
     }
 }
 
+fn too_large(bytes_max: usize) -> String {
+    format!("is larger than {bytes_max} bytes, the limit; send a smaller one")
+}
+
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let status = self.status();
         let busy = matches!(self, Self::Busy(_) | Self::TooMany(_));
+        let missing = match self {
+            Self::NotFound(what) => Some(Missing(what)),
+            _ => None,
+        };
         let problem = Problem {
             kind: format!("urn:everytick:problem:{}", self.word()),
             title: self.title().to_owned(),
@@ -230,6 +247,9 @@ impl IntoResponse for ApiError {
         let body = serde_json::to_vec(&problem).unwrap_or_default();
         let mut response = (status, body).into_response();
         response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));
+        if let Some(missing) = missing {
+            response.extensions_mut().insert(missing);
+        }
         if busy {
             response.headers_mut().insert(header::RETRY_AFTER, RETRY_AFTER);
         }

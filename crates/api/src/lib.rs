@@ -2,6 +2,7 @@
 //! `wire` has the only public serde types. Only `error` knows status codes. `guard` decides which callers are allowed.
 //! `server` limits connections.
 
+mod accepts;
 mod auth;
 mod body;
 mod docs;
@@ -10,6 +11,7 @@ mod error;
 mod guard;
 mod idempotency;
 mod in_flight;
+mod missing;
 mod paging;
 mod params;
 mod routes;
@@ -98,6 +100,7 @@ fn with_guards(api: Api, routes: OpenApiRouter<Arc<Api>>) -> Router {
     router
         .method_not_allowed_fallback(async || ApiError::WrongMethod)
         .fallback(async || ApiError::NoSuchPath)
+        .layer(from_fn_with_state(api.clone(), missing::name))
         .layer(from_fn(within_time))
         .layer(from_fn_with_state(api.clone(), in_flight::limit))
         .layer(from_fn_with_state(api.clone(), auth::admit))

@@ -12,6 +12,7 @@ use everytick_domain::{
     invalid::Invalid,
     job::check_name,
     queue::check_queue,
+    wrong_input::nearest,
 };
 use everytick_engine::types::JobRef;
 
@@ -19,6 +20,8 @@ use crate::error::{ApiError, Result};
 
 pub(crate) struct Params {
     pairs: Vec<(String, String)>,
+    /// The parameters that the route has asked for.
+    known: Vec<String>,
     wrong: Vec<Invalid>,
 }
 
@@ -27,18 +30,20 @@ impl<S: Sync> FromRequestParts<S> for Params {
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
         let query = parts.uri.query().unwrap_or_default();
-        Ok(Self { pairs: form_urlencoded::parse(query.as_bytes()).into_owned().collect(), wrong: Vec::new() })
+        let pairs = form_urlencoded::parse(query.as_bytes()).into_owned().collect();
+        Ok(Self { pairs, known: Vec::new(), wrong: Vec::new() })
     }
 }
 
 impl Params {
     /// For a path without parameters.
     pub(crate) const fn none() -> Self {
-        Self { pairs: Vec::new(), wrong: Vec::new() }
+        Self { pairs: Vec::new(), known: Vec::new(), wrong: Vec::new() }
     }
 
     /// Every value of a parameter that may be repeated.
     pub(crate) fn all(&mut self, name: &str) -> Vec<String> {
+        self.known.push(name.to_owned());
         let (taken, rest) = std::mem::take(&mut self.pairs).into_iter().partition(|(key, _)| key == name);
         self.pairs = rest;
         let taken: Vec<(String, String)> = taken;
@@ -48,7 +53,7 @@ impl Params {
     pub(crate) fn one(&mut self, name: &str) -> Option<String> {
         let mut values = self.all(name);
         if values.len() > 1 {
-            self.refuse(name, "occurs more than once");
+            self.refuse(name, "occurs more than once; write it once");
         }
         values.pop()
     }
@@ -63,7 +68,7 @@ impl Params {
             "true" => Some(true),
             "false" => Some(false),
             other => {
-                self.refuse(name, format!("{other:?} is neither \"true\" nor \"false\""));
+                self.refuse(name, format!("{other:?} is neither true nor false; write one of them"));
                 None
             }
         }
@@ -74,7 +79,10 @@ impl Params {
         match value.parse() {
             Ok(number) if range.contains(&number) && value.bytes().all(|byte| byte.is_ascii_digit()) => number,
             _ => {
-                self.refuse(name, format!("{value:?} is not a whole number from {} to {}", range.start(), range.end()));
+                self.refuse(
+                    name,
+                    format!("{value:?} is not allowed; write a whole number from {} to {}", range.start(), range.end()),
+                );
                 default
             }
         }
@@ -84,11 +92,23 @@ impl Params {
         self.wrong.push(Invalid::new(name, message));
     }
 
+    fn unknown(&self, name: &str) -> String {
+        let known = || self.known.iter().map(String::as_str);
+        match (nearest(name, known()), self.known.is_empty()) {
+            (Some(meant), _) => format!("is not a parameter of this path; did you mean {meant}?"),
+            (None, true) => "is not a parameter; this path has none, remove it".to_owned(),
+            (None, false) => {
+                format!("is not a parameter of this path; it has {}", known().collect::<Vec<_>>().join(", "))
+            }
+        }
+    }
+
     /// Returns every error found. A parameter that was not read until now is unknown, so call this after reading all parameters.
     pub(crate) fn finish(mut self) -> Result<()> {
         for (name, _) in std::mem::take(&mut self.pairs) {
             let name: String = name.chars().take(100).collect();
-            self.refuse(&name, "is not a parameter of this path");
+            let message = self.unknown(&name);
+            self.refuse(&name, message);
         }
         if self.wrong.is_empty() { Ok(()) } else { Err(ApiError::Malformed(self.wrong)) }
     }

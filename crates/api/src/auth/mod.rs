@@ -82,6 +82,9 @@ impl Call {
     pub(crate) fn actor(&self) -> Actor {
         self.caller.actor.clone()
     }
+    pub(crate) fn may(&self, permission: Permission) -> bool {
+        self.caller.may(permission)
+    }
 }
 
 /// The parts of the API that are the same for every caller.

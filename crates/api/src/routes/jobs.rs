@@ -205,7 +205,7 @@ pub(crate) async fn patch_job(
     if !patch.get().starts_with('{') {
         return Err(ApiError::Invalid(vec![Invalid::new(
             "",
-            "the body is not a JSON object; a merge patch must be one",
+            "the body is not a JSON object; send the fields to change, such as {\"priority\": 7}",
         )]));
     }
     replace(&api, job, if_match, |current| {

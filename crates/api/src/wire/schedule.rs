@@ -122,7 +122,11 @@ impl Schedule {
                 None
             }
             _ => {
-                wrong.add("", "has several kinds; write only one of cron, every and at");
+                let given = [("cron", &self.cron), ("every", &self.every), ("at", &self.at)];
+                let given: Vec<String> =
+                    given.iter().filter_map(|(name, text)| Some(format!("{name} ({:?})", text.as_ref()?))).collect();
+                let given = given.join(" and ");
+                wrong.add("", format!("has {given}; write only one of them, and in a patch set the others to null"));
                 None
             }
         }

@@ -22,8 +22,8 @@ macro_rules! define {
         }
 
         impl Target {
-            fn kinds_given(&self) -> usize {
-                [$(self.$name.is_some(),)*].into_iter().filter(|given| *given).count()
+            fn names_given(&self) -> Vec<&'static str> {
+                [$(self.$name.is_some().then_some(stringify!($name)),)*].into_iter().flatten().collect()
             }
 
             /// The first kind that is given. Errors name fields of that kind.
@@ -73,12 +73,13 @@ impl Target {
         settings: &TargetSettings,
         wrong: &mut FieldErrors,
     ) -> Option<TargetSpec> {
-        match self.kinds_given() {
+        let given = self.names_given();
+        match given.len() {
             0 => wrong.add("target", format!("is empty; write one of {}", listed(str::to_owned))),
             1 => {}
-            _ => wrong.add("target", format!("has several kinds; write only one of {}", listed(str::to_owned))),
+            _ => wrong.add("target", several(&given)),
         }
-        if self.kinds_given() != 1 {
+        if given.len() != 1 {
             return None;
         }
         let mut errors = Vec::new();
@@ -94,4 +95,8 @@ impl Target {
     pub(crate) fn missing() -> String {
         format!("is missing; write one of {}", listed(|kind| format!("{{\"{kind}\": {{...}}}}")))
     }
+}
+
+fn several(kinds: &[&str]) -> String {
+    format!("has {}; write only one of them, and in a patch set the others to null", kinds.join(" and "))
 }

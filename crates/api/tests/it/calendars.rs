@@ -72,8 +72,8 @@ async fn errors_of_a_calendar_name_their_fields() {
         (json!({"dates": ["2026-02-30"]}), "dates", "2026-02-30"),
         (json!({"yearly": ["13-01"]}), "yearly", "12-25"),
         (json!({"timezone": "CET"}), "timezone", "Europe/Paris"),
-        (json!({"holidays": []}), "holidays", "unknown field"),
-        (json!({"dates": "2026-12-25"}), "dates", "sequence"),
+        (json!({"holidays": []}), "holidays", "is not a field; write one of dates"),
+        (json!({"dates": "2026-12-25"}), "dates", "is not a list; write ["),
     ] {
         let wrong = server.ask("PUT", PATH, &[], body.to_string()).await.expect(422);
         assert_eq!(wrong["errors"][0]["field"], field, "{wrong}");

@@ -17,7 +17,7 @@ async fn diamond() -> Server {
     let server = Server::new().await;
     for (name, parents) in [
         ("extract", json!([])),
-        ("left", json!([{"job": "extract"}])),
+        ("left", json!(["extract"])),
         ("right", json!([{"job": "extract", "when": "succeeded"}])),
         ("load", json!([{"job": "left"}, {"job": "right"}])),
         ("clean", json!([{"job": "load", "when": "finished"}])),

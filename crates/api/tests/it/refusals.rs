@@ -44,7 +44,7 @@ fn field(what: &'static str, name: &'static str, value: Value) -> Bad {
 
 /// A definition with one unknown field.
 fn unknown(name: &'static str) -> Bad {
-    field("unknown field", name, json!(1)).says("unknown field")
+    field("unknown field", name, json!(1)).says("is not a field")
 }
 
 fn parents(what: &'static str, parents: Value, name: &'static str) -> Bad {
@@ -76,12 +76,12 @@ fn cases() -> Vec<Bad> {
         field("name with a slash", "name", json!("a/b")),
         field("name of 129 bytes", "name", json!("n".repeat(129))),
         field("name that looks like an id", "name", json!("01a1e327-d180-8de1-92e3-d388a74d8fe4")).says("UUID"),
-        field("name that is a number", "name", json!(7)).says("expected a string"),
+        field("name that is a number", "name", json!(7)).says("write it in quotes"),
         field("description too long", "description", json!("d".repeat(4_097))).says("4096"),
         field("description with NUL", "description", json!("a\u{0}b")).says("NUL"),
         field("labels as a list", "labels", json!(["a"])),
         field("label as a number", "labels.team", json!(7)),
-        field("enabled as a string", "enabled", json!("yes")).says("expected a boolean"),
+        field("enabled as a string", "enabled", json!("yes")).says("write true or false"),
         field("priority too high", "priority", json!(10)).says("0 to 9"),
         field("priority below 0", "priority", json!(-1)).says("0 to 9"),
         field("priority as a string", "priority", json!("high")),
@@ -96,15 +96,18 @@ fn cases() -> Vec<Bad> {
         field("keep that is not a duration", "keep", json!("a week")).says("7d"),
         field("home_region with capitals", "home_region", json!("EU")).says("1 to 63 of a-z 0-9 -"),
         field("empty home_region", "home_region", json!("")).says("1 to 63 of a-z 0-9 -"),
-        field("home_region as a number", "home_region", json!(7)).says("expected a string"),
+        field("home_region as a number", "home_region", json!(7)).says("write it in quotes"),
         parents("unknown end of a parent", json!([{"job": "a", "when": "done"}]), "depends_on[0].when")
             .says("finished"),
         parents("job as its own parent", json!([{"job": "case"}]), "depends_on[0].job").says("cycle"),
+        parents("parent as a number", json!([7]), "depends_on[0]").says("write an object such as"),
+        parents("parents as a text", json!("a"), "depends_on").says("write a list such as"),
+        parents("parent without a job", json!([{"when": "failed"}]), "depends_on[0].job").says("is missing"),
         parents("duplicate parent", json!([{"job": "a"}, {"job": "a"}]), "depends_on[1].job").says("twice"),
         parents("parent that does not exist", json!([{"job": "nobody"}]), "depends_on[0].job").says("no job"),
         field("timeout that is not a duration", "timeout", json!("soon")).says("90s"),
         field("timeout without a unit", "timeout", json!("30")).says("90s"),
-        field("timeout as a number", "timeout", json!(30)),
+        field("timeout as a number", "timeout", json!(30)).says("such as \"30s\""),
         field("timeout 0s", "timeout", json!("0s")),
         field("timeout too long", "timeout", json!("8d")),
         field("unknown on_lost", "on_lost", json!("cry")).says("retry"),
@@ -231,7 +234,7 @@ fn cases() -> Vec<Bad> {
             .says("an object"),
         bad("duplicate field", "POST", "/api/v1/jobs", 422, "name")
             .body("{\"name\": \"a\", \"name\": \"b\"}")
-            .says("duplicate"),
+            .says("twice"),
         bad("deep JSON", "POST", "/api/v1/jobs", 400, "").body("[".repeat(100_000)).says("nested deeper"),
         bad("deep payload", "POST", "/api/v1/jobs", 400, "")
             .body(format!("{{\"payload\": {}{}}}", "[".repeat(50_000), "]".repeat(50_000)))
@@ -311,13 +314,15 @@ fn cases() -> Vec<Bad> {
         bad("from noon", "GET", "/api/v1/jobs/taken/next?from=noon", 400, "from").says("noon"),
         bad("cancel that is not a boolean", "DELETE", "/api/v1/jobs/taken?cancel=1", 400, "cancel"),
         // Missing resources.
-        bad("no such job", "GET", "/api/v1/jobs/nobody", 404, "").says("no such job"),
+        bad("no such job", "GET", "/api/v1/jobs/nobody", 404, "").says("no job is named"),
         bad("no such job", "PUT", "/api/v1/jobs/nobody", 404, "").json(job("nobody")),
         bad("no such job", "PATCH", "/api/v1/jobs/nobody", 404, "").json(json!({})),
         bad("no such job", "DELETE", "/api/v1/jobs/nobody", 404, ""),
         bad("no such job", "POST", "/api/v1/jobs/nobody/trigger", 404, ""),
-        bad("no such job", "GET", "/api/v1/runs?job=nobody", 404, ""),
-        bad("no such run", "GET", SOME_RUN, 404, "").says("no such run"),
+        bad("no such job", "GET", "/api/v1/runs?job=nobody", 404, "").says("\"nobody\""),
+        bad("almost a job", "GET", "/api/v1/jobs/takne/runs", 404, "").says("did you mean \"taken\"?"),
+        bad("almost a job", "POST", "/api/v1/jobs/Other/pause", 404, "").says("did you mean \"other\"?"),
+        bad("no such run", "GET", SOME_RUN, 404, "").says("there is no run"),
         bad("not the id of a run", "GET", "/api/v1/runs/xyz", 404, "id").says("xyz"),
         bad("not the id of a run", "POST", "/api/v1/runs/xyz/cancel", 404, "id"),
         bad("not the id of a run", "GET", "/api/v1/flows/xyz", 404, "id"),
@@ -365,6 +370,26 @@ fn cases() -> Vec<Bad> {
     cases
 }
 
+/// Words of serde, of Rust and of the operating system, which users do not know.
+const FOREIGN_WORDS: [&str; 16] = [
+    "expected struct",
+    "expected a ",
+    "expected one of",
+    "invalid type",
+    "invalid value",
+    "unknown variant",
+    "unknown field",
+    "missing field",
+    "duplicate field",
+    "a sequence",
+    "i64",
+    "u32",
+    "EOF while",
+    "trailing char",
+    "relative URL",
+    "os error",
+];
+
 #[tokio::test]
 async fn every_bad_request_gets_its_status_and_a_message_that_names_the_field() {
     let server = Server::new().await;
@@ -393,6 +418,8 @@ async fn every_bad_request_gets_its_status_and_a_message_that_names_the_field() 
         check(named || case.field.is_empty(), &format!("field {:?}", case.field));
         check(case.field.is_empty() || errors.len() == 1, "exactly one error");
         check(problem["detail"].as_str().is_some_and(|detail| detail.contains(case.says)), &format!("{:?}", case.says));
+        let foreign = FOREIGN_WORDS.iter().find(|word| answer.text.contains(**word));
+        check(foreign.is_none(), &format!("the word {foreign:?}"));
         check(case.status != 405 || !answer.header("allow").is_empty(), "Allow");
     }
     assert!(wrong.is_empty(), "{} of {} wrong:\n{}", wrong.len(), cases.len(), wrong.join("\n"));

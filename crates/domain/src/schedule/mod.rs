@@ -4,6 +4,7 @@
 
 mod clock_change;
 mod compiled;
+mod crontab_line;
 pub(crate) mod date;
 mod describe;
 mod excluded;

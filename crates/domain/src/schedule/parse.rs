@@ -2,7 +2,7 @@
 
 use crate::invalid::Invalid;
 
-use super::{hashed, text};
+use super::{crontab_line, hashed, text};
 
 /// The longest accepted expression in bytes, including a zone prefix.
 pub const EXPRESSION_BYTES_MAX: usize = 255;
@@ -131,6 +131,13 @@ pub(super) fn unrestricted(field: &[Item]) -> bool {
 
 /// Parses `written`. Each `H` becomes a value hashed from `seed`; without a seed, `H` is refused.
 pub(super) fn parse(written: &str, seed: Option<&str>) -> Result<Expression, Vec<Invalid>> {
+    parse_fields(written, seed).map_err(|wrong| match crontab_line::refusal(written) {
+        Some(message) => vec![Invalid::new("cron", message)],
+        None => wrong,
+    })
+}
+
+pub(super) fn parse_fields(written: &str, seed: Option<&str>) -> Result<Expression, Vec<Invalid>> {
     check_text(written).map_err(|message| vec![Invalid::new("cron", message)])?;
     let expanded = nickname(written.trim()).map_err(|message| vec![Invalid::new("cron", message)])?;
     let mut words = words(expanded.unwrap_or(written));
@@ -184,7 +191,7 @@ fn check_text(written: &str) -> Result<(), String> {
     Ok(())
 }
 
-const NICKNAMES: [(&str, &str); 7] = [
+pub(super) const NICKNAMES: [(&str, &str); 7] = [
     ("@yearly", "0 0 1 1 *"),
     ("@annually", "0 0 1 1 *"),
     ("@monthly", "0 0 1 * *"),

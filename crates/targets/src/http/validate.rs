@@ -54,14 +54,18 @@ pub(super) fn validate_all_but_url(http: &HttpTarget) -> Vec<Invalid> {
     found
 }
 
-/// Messages do not contain the URL, which may include a password.
+/// Messages contain the URL only if it cannot include a password or a token.
 fn parse_url(text: &str) -> Result<Url, String> {
     if text.len() > URL_BYTES_MAX {
         return Err(format!("has {} bytes; at most {URL_BYTES_MAX} are allowed", text.len()));
     }
-    let url: Url = text
-        .parse()
-        .map_err(|error| format!("is not a URL ({error}); write one such as \"https://example.org/hook\""))?;
+    let url: Url = text.parse().map_err(|error| match error {
+        url::ParseError::RelativeUrlWithoutBase if is_plain(text) && !text.is_empty() && !text.starts_with('/') => {
+            format!("{text:?} is not a URL: the scheme is missing; write \"https://{text}\"")
+        }
+        _ if is_plain(text) => format!("{text:?} is not a URL; write one such as \"https://example.org/hook\""),
+        _ => "is not a URL; write one such as \"https://example.org/hook\"".to_owned(),
+    })?;
     if !matches!(url.scheme(), "http" | "https") {
         return Err(format!("has the scheme {:?}; only http and https are supported", url.scheme()));
     }
@@ -72,6 +76,10 @@ fn parse_url(text: &str) -> Result<Url, String> {
         return Err("has no host; write one such as \"https://example.org/hook\"".to_owned());
     }
     Ok(url)
+}
+
+fn is_plain(url: &str) -> bool {
+    !url.contains(['@', '?', '#'])
 }
 
 fn check_headers(http: &HttpTarget, found: &mut Vec<Invalid>) {
@@ -169,7 +177,8 @@ mod tests {
     fn each_error_names_its_field() {
         for (spec, field, message) in [
             (url(""), "target.http.url", "is not a URL"),
-            (url("example.org/hook"), "target.http.url", "is not a URL"),
+            (url("example.org/hook"), "target.http.url", "write \"https://example.org/hook\""),
+            (url("example.org/?token=1"), "target.http.url", "is not a URL; write"),
             (url("https://"), "target.http.url", "is not a URL"),
             (url("ftp://example.org/"), "target.http.url", "only http and https"),
             (url("file:///etc/passwd"), "target.http.url", "only http and https"),

@@ -29,7 +29,13 @@ use self::{
     policies::{Misfire, OnLost, Overlap, Retry},
     requests::BacklogWork,
 };
-use super::{Duration, FieldErrors, Name, depends::Parent, run::LastRun, schedule::Schedule, target::Target};
+use super::{
+    Duration, FieldErrors, Name,
+    depends::{DependsOnRequest, Parent},
+    run::LastRun,
+    schedule::Schedule,
+    target::Target,
+};
 
 /// What to run, and when. An absent field gets its default, also when a job is replaced.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -95,7 +101,7 @@ pub(crate) struct JobDefinition {
     #[schema(value_type = Option<Duration>, example = "7d")]
     keep: Option<String>,
     /// The job's parents. The job runs once in each flow that contains them, when all of them have ended as required.
-    #[schema(max_items = 50)]
+    #[schema(value_type = Option<Vec<DependsOnRequest>>, max_items = 50)]
     depends_on: Option<Vec<Parent>>,
 
     // Fields that only answers have. Accepted and ignored when a job is replaced, so that a client can send an answer back.
