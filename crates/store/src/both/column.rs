@@ -32,6 +32,8 @@ columns! {
     i64 => i64, |number| number;
     i32 => i32, |number| number;
     i16 => i16, |number| number;
+    u32 => i32, |number| i32::try_from(number).unwrap_or(i32::MAX);
+    String => String, |text| text;
 }
 
 impl<'a> Column for &'a String {

@@ -11,7 +11,7 @@ use everytick_domain::{
 };
 use sqlx::Row as _;
 
-use super::{DbTx, Failed, PostgresStore, read, rows};
+use super::{DbTx, Failed, PostgresStore, page, rows};
 use crate::{
     Actor, CalendarRecord, Page, Result, StoreError,
     calendars::{Known, attach, known, named},
@@ -103,14 +103,9 @@ pub(super) async fn list_calendars(
 ) -> Result<Page<CalendarRecord, String>> {
     const DOING: &str = "list calendars";
     let mut read = store.read(DOING).await?;
-    let found = sqlx::query(read::ended_by_bytes(sql!("calendars/calendar_list"), "name", "spec"))
-        .bind(tenant.raw())
-        .bind(after.unwrap_or_default())
-        .bind(rows::limit(limit.saturating_add(1)))
-        .fetch_all(&mut *read)
-        .await
-        .failed(DOING)?;
-    let (found, more) = read::page(found, limit).failed(DOING)?;
+    let list = page::list(sql!("calendars/calendar_list"), "name", "spec").bind(tenant.raw());
+    let list = list.bind(after.unwrap_or_default()).bind(rows::limit(limit.saturating_add(1)));
+    let (found, more) = page::fetch(&mut read, list, limit, "spec").await?;
     // Set even if the last row cannot be decoded.
     let next = found.last().filter(|_| more).map(|row| row.try_get("name")).transpose().failed(DOING)?;
     let items = store.unreadable.each("calendar_versions", &found, rows::calendar);

@@ -17,6 +17,11 @@ const LEASE_MAX: Span = Span::minutes(10);
 /// Incarnations without a lease whose claims one call reads.
 const ORPHANS_MAX: usize = 100;
 
+/// The database clock.
+pub(super) async fn now(store: &PostgresStore) -> Result<DbTime> {
+    store.write("read the clock").await?.read_clock().await
+}
+
 /// Share-locks the lease until the transaction ends. Checks that it is alive and carries the fence, reads the clock,
 /// and returns the lease's `open_from`: the lowest run id that it may have claimed without a listing.
 pub(super) async fn lock_lease(tx: &mut DbTx, lease: &Lease) -> Result<RunId> {

@@ -76,8 +76,14 @@ pub(super) const fn id(id: Uuid) -> Id {
     id
 }
 
-pub(super) fn ids(ids: impl IntoIterator<Item = Uuid>) -> Vec<Uuid> {
+/// A list of ids, as a parameter.
+pub(super) type Ids = Vec<Uuid>;
+pub(super) fn ids(ids: impl IntoIterator<Item = Uuid>) -> Ids {
     ids.into_iter().collect()
+}
+/// A list of codes, as a parameter.
+pub(super) const fn codes(codes: Vec<i16>) -> Vec<i16> {
+    codes
 }
 pub(super) fn run_ids(runs: impl IntoIterator<Item = RunId>) -> Vec<Uuid> {
     runs.into_iter().map(RunId::uuid).collect()

@@ -11,7 +11,7 @@ use everytick_domain::{
 };
 use sqlx::Row as _;
 
-use super::{DbTx, Failed, SqliteStore, define, read, rows, rows::Hex};
+use super::{DbTx, Failed, SqliteStore, define, page, rows, rows::Hex};
 use crate::{
     Actor, CalendarRecord, Page, Result, StoreError,
     calendars::{Known, attach, known, named},
@@ -97,13 +97,9 @@ pub(super) async fn list_calendars(
 ) -> Result<Page<CalendarRecord, String>> {
     const DOING: &str = "list calendars";
     let mut read = store.read(DOING).await?;
-    let list = query!(
-        "calendars/calendar_list",
-        tenant.raw(),
-        after.unwrap_or_default(),
-        rows::limit(limit.saturating_add(1))
-    );
-    let (found, more) = read::page(list.fetch(&mut *read), limit, "spec").await.failed(DOING)?;
+    let list = page::list(sql!("calendars/calendar_list"), "name", "spec").bind(tenant.raw());
+    let list = list.bind(after.unwrap_or_default()).bind(rows::limit(limit.saturating_add(1)));
+    let (found, more) = page::fetch(&mut read, list, limit, "spec").await?;
     // Set even if the last row cannot be decoded.
     let next = found.last().filter(|_| more).map(|row| row.try_get("name")).transpose().failed(DOING)?;
     let items = store.unreadable.each("calendar_versions", &found, rows::calendar);

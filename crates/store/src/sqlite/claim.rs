@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use everytick_domain::{
-    ids::{RunId, TenantId},
+    ids::{Incarnation, JobId, RunId, TenantId},
     partition::PartitionSet,
     recovery::in_turn,
     time::DbTime,
@@ -73,7 +73,17 @@ async fn peek_late(
     Ok(late)
 }
 
-pub(super) async fn claim(store: &SqliteStore, lease: &Lease, runs: &[RunId]) -> Result<Vec<ClaimedRun>> {
+/// Claims runs. A file has one node and one partition, so no runs are delegated, and every run is in the partition.
+pub(super) async fn claim(
+    store: &SqliteStore,
+    lease: &Lease,
+    _: &PartitionSet,
+    runs: &[RunId],
+    delegated: bool,
+) -> Result<Vec<ClaimedRun>> {
+    if delegated {
+        return Ok(Vec::new());
+    }
     let mut parts = Parts::of(runs);
     while let Some(part) = parts.next() {
         let claimed = claim_all(store, lease, part).await;
@@ -109,4 +119,17 @@ async fn claim_all(store: &SqliteStore, lease: &Lease, runs: &[RunId]) -> Result
     let places: HashMap<_, _> = runs.iter().enumerate().map(|(place, run)| (*run, place)).collect();
     claimed.sort_by_key(|run| places.get(&run.id).copied());
     Ok(claimed)
+}
+
+pub(super) async fn delegate(
+    _: &SqliteStore,
+    _: &Lease,
+    _: &PartitionSet,
+    _: &[(RunId, Incarnation)],
+) -> Result<Vec<RunId>> {
+    Ok(Vec::new())
+}
+
+pub(super) async fn peek_delegated(_: &SqliteStore, _: &Lease, _: &[JobId], _: usize) -> Result<Vec<WaitingRun>> {
+    Ok(Vec::new())
 }

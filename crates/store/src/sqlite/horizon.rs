@@ -15,7 +15,7 @@ use everytick_domain::{
 use sqlx::{Row as _, sqlite::SqliteRow};
 
 use super::{DbTx, Failed, SqliteStore, calendars, lease, rows};
-use crate::{Backlog, ChangeMark, ChangedJob, Changes, Lease, LoadedJob, OpenRun, Result, Unread};
+use crate::{Backlog, ChangedJob, Lease, LoadedJob, OpenRun, Result, Unread};
 
 pub(super) async fn load_horizon(
     store: &SqliteStore,
@@ -59,7 +59,7 @@ fn place(after: Option<(DbTime, JobId)>) -> (i64, Vec<u8>) {
     after.map_or((i64::MIN, Vec::new()), |(tick, job)| (tick.millis(), job.uuid().into_bytes().to_vec()))
 }
 
-fn changed(row: &SqliteRow) -> std::result::Result<ChangedJob, sqlx::Error> {
+pub(super) fn changed(row: &SqliteRow) -> std::result::Result<ChangedJob, sqlx::Error> {
     Ok(ChangedJob {
         id: rows::job_id(row, "job")?,
         epoch: Epoch::from_raw(row.try_get("epoch")?),
@@ -96,28 +96,6 @@ pub(super) async fn load_jobs(store: &SqliteStore, ids: &[JobId]) -> Result<Vec<
     let asked = rows::job_ids(ids.iter().copied());
     let found = read.fetch_all(query!("jobs/load_jobs", asked)).await?;
     loaded(store, &mut read, &found).await
-}
-
-pub(super) async fn changes(
-    store: &SqliteStore,
-    partitions: &PartitionSet,
-    since: ChangeMark,
-    limit: usize,
-) -> Result<Changes> {
-    const DOING: &str = "read changed jobs";
-    let mut read = store.read(DOING).await?;
-    if limit == 0 {
-        let mark = read.scalar(query!("horizon/present_mark")).await?;
-        return Ok(Changes { jobs: Vec::new(), mark: ChangeMark(mark), more: false });
-    }
-    let mut found = read.fetch_all(query!("horizon/changes", since.0, rows::limit(limit.saturating_add(1)))).await?;
-    let more = found.len() > limit;
-    found.truncate(limit);
-    let numbered = |row: &SqliteRow| Ok((changed(row)?, row.try_get::<i64, _>("seq")?));
-    let changed: Vec<_> = found.iter().map(numbered).collect::<std::result::Result<_, sqlx::Error>>().failed(DOING)?;
-    let mark = changed.last().map_or(since, |(_, seq)| ChangeMark(*seq));
-    let changed = if !partitions.contains(0) { Vec::new() } else { changed };
-    Ok(Changes { jobs: changed.into_iter().map(|(job, _)| job).collect(), mark, more })
 }
 
 async fn loaded(store: &SqliteStore, tx: &mut DbTx, found: &[SqliteRow]) -> Result<Vec<LoadedJob>> {

@@ -10,6 +10,10 @@ use super::{DbTx, SqliteStore};
 use crate::tx::Tx as _;
 use crate::{Lease, NodeInfo, Result, StoreError};
 
+pub(super) async fn now(store: &SqliteStore) -> Result<DbTime> {
+    Ok(store.clock.now())
+}
+
 /// Checks that the lease is alive and carries the fence. Returns the lease's `open_from`: the lowest run id that it may
 /// have claimed without a listing.
 pub(super) async fn lock_lease(tx: &mut DbTx, lease: &Lease) -> Result<RunId> {

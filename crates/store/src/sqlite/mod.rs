@@ -37,13 +37,17 @@ mod db_tx;
 
 mod accept;
 mod backfill;
+mod backlog;
 mod calendars;
+#[path = "../both/cancel.rs"]
 mod cancel;
+mod changes;
 mod claim;
 #[path = "../both/column.rs"]
 mod column;
 mod cursors;
 mod define;
+mod drop_days;
 #[path = "../both/explain.rs"]
 mod explain;
 mod flows;
@@ -58,18 +62,23 @@ pub(crate) mod moving;
 #[path = "../both/node.rs"]
 mod node;
 mod open;
+mod page;
 mod private;
 mod probe;
+#[path = "../both/prune.rs"]
 mod prune;
 mod queue;
 #[path = "../both/range.rs"]
 mod range;
+#[path = "../both/read.rs"]
 mod read;
 mod record;
 #[path = "../both/repair.rs"]
 mod repair;
 mod rows;
 mod settle;
+#[path = "../both/store.rs"]
+mod store;
 mod tx;
 #[path = "../both/unreadable.rs"]
 mod unreadable;
@@ -81,24 +90,11 @@ use std::{
     sync::{Arc, atomic::AtomicBool},
 };
 
-use async_trait::async_trait;
-use everytick_domain::{
-    calendar::Calendar,
-    explain::Facts,
-    ids::{Fence, Incarnation, JobId, RunId, TenantId, Version},
-    partition::PartitionSet,
-    recovery::{Ledger, Window},
-    time::{DbTime, Span},
-};
+use everytick_domain::time::DbTime;
 use sqlx::{Sqlite, SqliteConnection, SqlitePool, Transaction, sqlite::SqliteRow};
 
-use crate::tx::{calendar, cancel as cancels, create, edit, explain as explains, in_read, in_tx, redrive, trigger};
 use crate::{
-    AcceptedRun, Actor, AttemptRecord, AuditRecord, Beat, Busy, CalendarPut, CalendarRecord, CancelledJob,
-    CancelledRun, ChangeMark, ChangedJob, Changes, ClaimedRun, Cluster, Created, EditJob, Edited, IdempotencyKey,
-    JobFilter, JobRecord, JobRef, JobTicks, KeptOutput, Lease, Limits, ListedClaims, LoadedJob, NewJob, NewRun,
-    NodeInfo, Page, Pruned, PutCalendar, Raise, RangeAnswer, RangePlan, Recorded, Redrive, Redriven, Result, RunFilter,
-    RunRecord, Settle, SettleAnswer, Store, StoreError, Supersede, Waiting, WaitingRun, Walked, WallClock,
+    Limits, Result, StoreError, WallClock,
     gate::{Admission, Gate},
     unreadable::Unreadable,
 };
@@ -108,6 +104,8 @@ use db_tx::Failed;
 type Db = Sqlite;
 type DbStore = SqliteStore;
 type DbRow = SqliteRow;
+/// A file has one partition.
+const PARTITIONS: u16 = 1;
 
 /// A store in one SQLite file. The handles of one process (see [`SqliteStore::api_handle`]) share the one connection
 /// that writes; each has its own connections for reads.
@@ -204,9 +202,23 @@ impl SqliteStore {
         Ok(self.begun(tx, DbTime::EPOCH, Some(self.clock.clone()), doing, admission))
     }
 
-    /// The same: no statement takes long here.
+    /// The same: in a file, no statement waits for a lock of another one, and none takes long.
+    async fn write_brief(&self, doing: &'static str) -> Result<DbTx> {
+        self.write(doing).await
+    }
     async fn write_slow(&self, doing: &'static str) -> Result<DbTx> {
         self.write(doing).await
+    }
+
+    /// No call has a time limit: a file always answers.
+    async fn reads<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
+        call.await
+    }
+    async fn writes<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
+        call.await
+    }
+    async fn slow<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
+        call.await
     }
 
     fn begun(
@@ -258,248 +270,4 @@ fn commit_error(error: sqlx::Error, doing: &'static str) -> StoreError {
 fn is_refusal(error: &sqlx::Error) -> bool {
     let code = error.as_database_error().and_then(|error| error.code()).and_then(|code| code.parse::<u32>().ok());
     matches!(code.map(|code| code & 0xff), Some(18..=20))
-}
-
-#[async_trait]
-impl Store for SqliteStore {
-    fn partitions(&self) -> u16 {
-        1
-    }
-    async fn now(&self) -> Result<DbTime> {
-        Ok(self.clock.now())
-    }
-    async fn join(&self, node: &NodeInfo, incarnation: Incarnation, ttl: Span) -> Result<(Lease, DbTime)> {
-        node::join(self, node, incarnation, ttl).await
-    }
-    async fn renew(&self, lease: &Lease, ttl: Span, beat: &Beat) -> Result<DbTime> {
-        node::renew(self, lease, ttl, beat).await
-    }
-    async fn raise_fence(&self, lease: &Lease) -> Result<Lease> {
-        node::raise_fence(self, lease).await
-    }
-    async fn retire(&self, lease: &Lease) -> Result<()> {
-        node::retire(self, lease).await
-    }
-    async fn leave(&self, lease: &Lease) -> Result<()> {
-        node::leave(self, lease).await
-    }
-    async fn cluster(&self) -> Result<Cluster> {
-        node::cluster(self).await
-    }
-    async fn acquire(&self, lease: &Lease, partitions: &PartitionSet) -> Result<PartitionSet> {
-        node::acquire(self, lease, partitions).await
-    }
-    async fn release(&self, lease: &Lease, partitions: &PartitionSet) -> Result<()> {
-        node::release(self, lease, partitions).await
-    }
-
-    async fn load_horizon(
-        &self,
-        lease: &Lease,
-        partitions: &PartitionSet,
-        until: DbTime,
-        after: Option<(DbTime, JobId)>,
-        limit: usize,
-    ) -> Result<Vec<LoadedJob>> {
-        horizon::load_horizon(self, lease, partitions, until, after, limit).await
-    }
-    async fn look_at_horizon(
-        &self,
-        lease: &Lease,
-        partitions: &PartitionSet,
-        until: DbTime,
-        after: Option<(DbTime, JobId)>,
-        limit: usize,
-    ) -> Result<Vec<ChangedJob>> {
-        horizon::look_at_horizon(self, lease, partitions, until, after, limit).await
-    }
-    async fn load_jobs(&self, ids: &[JobId]) -> Result<Vec<LoadedJob>> {
-        horizon::load_jobs(self, ids).await
-    }
-    async fn changes(&self, partitions: &PartitionSet, since: ChangeMark, limit: usize) -> Result<Changes> {
-        horizon::changes(self, partitions, since, limit).await
-    }
-    async fn record(&self, lease: &Lease, batch: &[JobTicks]) -> Result<Recorded> {
-        record::record(self, lease, batch).await
-    }
-    async fn record_range(&self, lease: &Lease, plan: &RangePlan) -> Result<RangeAnswer> {
-        range::record_range(self, lease, plan).await
-    }
-    async fn raise_cursors(&self, raises: &[Raise]) -> Result<Vec<JobId>> {
-        cursors::raise_cursors(self, raises).await
-    }
-
-    async fn load_overdue(
-        &self,
-        before: DbTime,
-        after: Option<(DbTime, JobId)>,
-        limit: usize,
-    ) -> Result<Vec<LoadedJob>> {
-        horizon::load_overdue(self, before, after, limit).await
-    }
-    async fn walk_jobs(&self, after: Option<JobId>, limit: usize) -> Result<Walked> {
-        repair::walk_jobs(self, after, limit).await
-    }
-    async fn load_ledgers(&self, asked: &[(JobId, Window)]) -> Result<Vec<Ledger>> {
-        ledgers::load_ledgers(self, asked).await
-    }
-    async fn repair(&self, lease: &Lease, ticks: &JobTicks) -> Result<bool> {
-        repair::repair(self, lease, ticks).await
-    }
-
-    async fn peek_waiting(
-        &self,
-        lease: &Lease,
-        partitions: &PartitionSet,
-        busy: &[Busy],
-        late_after: Option<TenantId>,
-        limit: usize,
-    ) -> Result<Waiting> {
-        claim::peek_waiting(self, lease, partitions, busy, late_after, limit).await
-    }
-    async fn claim(&self, lease: &Lease, _: &PartitionSet, runs: &[RunId]) -> Result<Vec<ClaimedRun>> {
-        claim::claim(self, lease, runs).await
-    }
-    /// A SQLite file has one node, so there is no node to delegate to.
-    async fn delegate(&self, _: &Lease, _: &PartitionSet, _: &[(RunId, Incarnation)]) -> Result<Vec<RunId>> {
-        Ok(Vec::new())
-    }
-    async fn peek_delegated(&self, _: &Lease, _: &[JobId], _: usize) -> Result<Vec<WaitingRun>> {
-        Ok(Vec::new())
-    }
-    async fn claim_delegated(&self, _: &Lease, _: &[RunId]) -> Result<Vec<ClaimedRun>> {
-        Ok(Vec::new())
-    }
-    async fn settle(&self, settles: &[Settle]) -> Result<Vec<SettleAnswer>> {
-        settle::settle(self, settles).await
-    }
-    async fn accept(&self, lease: &Lease, runs: &[AcceptedRun]) -> Result<Vec<SettleAnswer>> {
-        accept::accept(self, lease, runs).await
-    }
-    async fn supersede(&self, lease: &Lease, runs: &[Supersede]) -> Result<Vec<RunId>> {
-        cancel::supersede(self, lease, runs).await
-    }
-    async fn keep_outputs(&self, outputs: &[KeptOutput]) -> Result<()> {
-        cancel::keep_outputs(self, outputs).await
-    }
-    async fn listed_claims(&self, lease: &Lease, after: Option<RunId>, limit: usize) -> Result<ListedClaims> {
-        lost::listed_claims(self, lease, after, limit).await
-    }
-    async fn list_old_claims(&self, lease: &Lease, to: RunId) -> Result<RunId> {
-        lost::list_old_claims(self, lease, to).await
-    }
-    async fn claims_between(&self, lease: &Lease, from: RunId, to: RunId) -> Result<Vec<ClaimedRun>> {
-        lost::claims_between(self, lease, from, to).await
-    }
-    async fn still_claimed(&self, lease: &Lease, runs: &[RunId]) -> Result<Vec<(RunId, Fence)>> {
-        lost::still_claimed(self, lease, runs).await
-    }
-    async fn load_lost(&self, lease: &Lease, limit: usize) -> Result<Vec<ClaimedRun>> {
-        lost::load_lost(self, lease, limit).await
-    }
-
-    async fn create_jobs(
-        &self,
-        tenant: TenantId,
-        actor: &Actor,
-        jobs: Vec<NewJob>,
-        idempotency: Option<&IdempotencyKey>,
-    ) -> Result<Vec<Result<Created>>> {
-        in_tx!(self, "create jobs", tx => create::create_jobs(tx, tenant, actor, jobs, idempotency))
-    }
-    async fn edit_job(&self, tenant: TenantId, actor: &Actor, edit: EditJob) -> Result<Edited> {
-        in_tx!(self, "edit the job", tx => edit::edit_job(tx, tenant, actor, edit))
-    }
-    async fn trigger(&self, tenant: TenantId, actor: &Actor, run: NewRun) -> Result<RunRecord> {
-        in_tx!(self, "create a run", tx => trigger::trigger(tx, tenant, actor, run))
-    }
-    async fn cancel_run(&self, tenant: TenantId, actor: &Actor, run: RunId) -> Result<CancelledRun> {
-        in_tx!(self, "cancel a run", tx => cancels::cancel_run(tx, tenant, actor, run))
-    }
-    async fn cancel_job(&self, tenant: TenantId, actor: &Actor, job: &JobRef) -> Result<CancelledJob> {
-        in_tx!(self, "cancel the runs of a job", tx => cancels::cancel_job(tx, tenant, actor, job))
-    }
-    async fn redrive(&self, tenant: TenantId, actor: &Actor, ask: &Redrive) -> Result<Redriven> {
-        in_tx!(self, "redrive failed runs", tx => redrive::redrive(tx, tenant, actor, ask))
-    }
-
-    async fn put_calendar(&self, tenant: TenantId, actor: &Actor, put: PutCalendar) -> Result<CalendarPut> {
-        in_tx!(self, "write the calendar", tx => calendar::put_calendar(tx, tenant, actor, put))
-    }
-    async fn delete_calendar(
-        &self,
-        tenant: TenantId,
-        actor: &Actor,
-        name: &str,
-        if_match: Option<Version>,
-    ) -> Result<CalendarRecord> {
-        in_tx!(self, "delete the calendar", tx => calendar::delete_calendar(tx, tenant, actor, name, if_match))
-    }
-    async fn get_calendar(&self, tenant: TenantId, name: &str) -> Result<CalendarRecord> {
-        in_read!(self, "read the calendar", tx => calendar::get_calendar(tx, tenant, name))
-    }
-    async fn list_calendars(
-        &self,
-        tenant: TenantId,
-        after: Option<&str>,
-        limit: usize,
-    ) -> Result<Page<CalendarRecord, String>> {
-        calendars::list_calendars(self, tenant, after, limit).await
-    }
-    async fn load_calendars(&self, tenant: TenantId, names: &[String]) -> Result<Vec<Arc<Calendar>>> {
-        calendars::load_calendars(self, tenant, names).await
-    }
-
-    async fn get_job(&self, tenant: TenantId, job: &JobRef) -> Result<JobRecord> {
-        read::get_job(self, tenant, job).await
-    }
-    async fn list_jobs(
-        &self,
-        tenant: TenantId,
-        filter: &JobFilter,
-        after: Option<&str>,
-        limit: usize,
-    ) -> Result<Page<JobRecord, String>> {
-        read::list_jobs(self, tenant, filter, after, limit).await
-    }
-    async fn load_facts(
-        &self,
-        tenant: TenantId,
-        job: &JobRef,
-        at: Option<DbTime>,
-        kept: Span,
-    ) -> Result<(Facts, DbTime)> {
-        in_read!(self, "read the facts about a tick", tx => explains::load_facts(tx, tenant, job, at, kept))
-    }
-    async fn get_run(&self, tenant: TenantId, run: RunId) -> Result<RunRecord> {
-        read::get_run(self, tenant, run).await
-    }
-    async fn list_runs(
-        &self,
-        tenant: TenantId,
-        filter: &RunFilter,
-        before: Option<RunId>,
-        limit: usize,
-    ) -> Result<Page<RunRecord, RunId>> {
-        read::list_runs(self, tenant, filter, before, limit).await
-    }
-    async fn list_attempts(&self, tenant: TenantId, run: RunId) -> Result<Vec<AttemptRecord>> {
-        read::list_attempts(self, tenant, run).await
-    }
-    async fn list_audit(&self, tenant: TenantId, before: Option<i64>, limit: usize) -> Result<Page<AuditRecord, i64>> {
-        read::list_audit(self, tenant, before, limit).await
-    }
-
-    async fn prune(&self, before: DbTime, limit: usize) -> Result<Pruned> {
-        prune::prune(self, before, limit).await
-    }
-    async fn prune_audit(&self, before: DbTime, limit: usize) -> Result<u64> {
-        prune::prune_audit(self, before, limit).await
-    }
-    async fn save_unreadable(&self) -> Result<u64> {
-        unreadable::save(self).await
-    }
-    async fn list_unreadable(&self, limit: usize) -> Result<crate::UnreadableRows> {
-        unreadable::list(self, limit).await
-    }
 }

@@ -104,11 +104,17 @@ pub(super) const fn text(text: &str) -> Text<'_> {
     Text(text)
 }
 
-pub(super) fn ids(ids: impl IntoIterator<Item = Uuid>) -> Json {
+/// A list of ids, as a parameter.
+pub(super) type Ids = Json;
+pub(super) fn ids(ids: impl IntoIterator<Item = Uuid>) -> Ids {
     json(&ids.into_iter().map(Hex).collect::<Vec<_>>())
 }
 pub(super) fn partitions(set: &PartitionSet) -> Json {
     json(&set.iter().collect::<Vec<_>>())
+}
+/// A list of codes, as a parameter.
+pub(super) fn codes(codes: Vec<i16>) -> Json {
+    json(&codes)
 }
 pub(super) fn run_ids(runs: impl IntoIterator<Item = RunId>) -> Json {
     json(&runs.into_iter().map(|run| Hex(run.uuid())).collect::<Vec<_>>())

@@ -51,7 +51,7 @@ pub(super) async fn supersede(write: &mut DbTx, jobs: &[Arc<Job>]) -> Result<Vec
     if given.is_empty() {
         return Ok(Vec::new());
     }
-    cancel::end_given(write, &given).await
+    cancel::end_superseded(write, &given).await
 }
 
 async fn standing(write: &mut DbTx, jobs: &[Arc<Job>]) -> Result<BTreeMap<JobId, JobRuns>> {

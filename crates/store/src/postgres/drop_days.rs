@@ -1,33 +1,23 @@
-//! Removes old data: drops the tables of whole days, and deletes row by row what must go from days that cannot be
-//! dropped yet. Never removes an open run, a live job's last run, or a tick that its job's cursor has not passed (I17).
+//! Drops the tables of whole days, once no run of the day is open and every cursor has passed it (I17).
 
-use everytick_domain::{ids::RunId, time::DbTime};
-use uuid::Uuid;
+use everytick_domain::time::DbTime;
 
 use super::{
-    DbTx, Failed, PostgresStore,
+    Failed, PostgresStore,
     days::{self, Day},
-    horizon, rows,
+    horizon,
 };
-use crate::tx::Tx as _;
-use crate::{IDEMPOTENCY_KEPT, Pruned, Result};
+use crate::Result;
 
 const DOING: &str = "prune";
 
-pub(super) async fn prune_audit(store: &PostgresStore, before: DbTime, limit: usize) -> Result<u64> {
-    const DOING: &str = "prune the audit trail";
-    let mut write = store.write(DOING).await?;
-    let gone = write.execute(query!("audit/prune_audit", before.millis(), rows::limit(limit))).await?;
-    write.commit().await?;
-    Ok(gone)
-}
-
-pub(super) async fn prune(store: &PostgresStore, before: DbTime, limit: usize) -> Result<Pruned> {
-    let mut pruned = Pruned::default();
+/// Drops the days before the day of `before`, and returns how many runs were removed.
+pub(super) async fn drop_before(store: &PostgresStore, before: DbTime) -> Result<u64> {
+    let mut gone = 0;
     for day in days::half_dropped(store).await? {
         // As below: a day that cannot be dropped now must not prevent the pruning of other days and rows.
         match finish(store, day).await {
-            Ok(runs) => pruned.runs += runs,
+            Ok(runs) => gone += runs,
             Err(error) => {
                 tracing::warn!(%error, day = day.table(), "could not drop a detached day; trying again later")
             }
@@ -39,14 +29,23 @@ pub(super) async fn prune(store: &PostgresStore, before: DbTime, limit: usize) -
         if is_done_with(store, day).await? {
             // A day that another session has locked is dropped later; the other days and rows do not wait for it.
             match drop_day(store, day).await {
-                Ok(runs) => pruned.runs += runs,
+                Ok(runs) => gone += runs,
                 Err(error) => tracing::warn!(%error, day = day.table(), "could not drop a day; trying again later"),
             }
         }
     }
     days::look(store).await?;
-    prune_rows(store, before, limit, &mut pruned).await?;
-    Ok(pruned)
+    Ok(gone)
+}
+
+/// The start of the day of `before`. Runs from before it are deleted one by one, where their day could not be dropped.
+pub(super) fn start_of(before: DbTime) -> DbTime {
+    Day::of(before).start()
+}
+
+/// The statements that delete the rows of removed jobs.
+pub(super) fn rows_of_jobs() -> [&'static str; 3] {
+    [sql!("prune/prune_epochs"), sql!("prune/prune_cursors"), sql!("prune/prune_last_runs")]
 }
 
 /// Returns how many runs were removed.
@@ -120,51 +119,4 @@ async fn keep_last_runs(store: &PostgresStore, day: Day) -> Result<u64> {
     }
     write.commit().await?;
     Ok(count.unsigned_abs().saturating_sub(kept))
-}
-
-async fn prune_rows(store: &PostgresStore, before: DbTime, limit: usize, pruned: &mut Pruned) -> Result<()> {
-    let mut write = store.write(DOING).await?;
-    let now = write.read_clock().await?;
-    let old = |statement, ids_before: RunId| {
-        sqlx::query_scalar::<_, Uuid>(statement).bind(before.millis()).bind(ids_before.uuid()).bind(rows::limit(limit))
-    };
-    let whole_days = RunId::floor(Day::of(before).start());
-    let runs = old(sql!("prune/prune_runs"), whole_days).fetch_all(&mut *write.tx).await.failed(DOING)?;
-    pruned.runs += runs.len() as u64;
-    if !runs.is_empty() {
-        for statement in [sql!("prune/prune_attempts"), sql!("prune/prune_failures")] {
-            sqlx::query(statement).bind(&runs).execute(&mut *write.tx).await.failed(DOING)?;
-        }
-    }
-    old(sql!("prune/prune_ranges"), RunId::floor(before)).fetch_all(&mut *write.tx).await.failed(DOING)?;
-    let jobs: Vec<Uuid> = write.scalars(query!("prune/prune_jobs", before.millis(), rows::limit(limit))).await?;
-    pruned.jobs = jobs.len() as u64;
-    if !jobs.is_empty() {
-        for statement in [sql!("prune/prune_epochs"), sql!("prune/prune_cursors"), sql!("prune/prune_last_runs")] {
-            sqlx::query(statement).bind(&jobs).execute(&mut *write.tx).await.failed(DOING)?;
-        }
-    }
-    write.execute(query!("prune/prune_backfills", before.millis(), rows::limit(limit))).await?;
-    prune_flows(&mut write, RunId::floor(before), limit).await?;
-    pruned.requests = write
-        .execute(query!("requests/prune_requests", now.minus(IDEMPOTENCY_KEPT).millis(), rows::limit(limit)))
-        .await?;
-    write.commit().await
-}
-
-/// Removes about `limit` flows that have no runs left. Continues page by page after flows that must stay.
-async fn prune_flows(write: &mut DbTx, before: RunId, limit: usize) -> Result<()> {
-    let (mut gone, mut after) = (0, Uuid::nil());
-    loop {
-        let page: Vec<Uuid> =
-            write.scalars(query!("prune/flow_prune_page", before.uuid(), after, rows::limit(limit))).await?;
-        let Some(last) = page.last() else { return Ok(()) };
-        after = *last;
-        let full = page.len() >= limit;
-        let pruned = write.execute(query!("prune/flow_prune", &page)).await?;
-        gone += usize::try_from(pruned).unwrap_or(usize::MAX);
-        if !full || gone >= limit {
-            return Ok(());
-        }
-    }
 }
