@@ -22,7 +22,7 @@ use super::{
     runs::claimed_run,
 };
 use everytick_store::{
-    Actor, ClaimBeat, ClaimQueue, HeldClaim, OverdueClaim, Page, QueueClaims, QueueLook, QueueRecord, QueueStore,
+    Actor, ClaimBeat, ClaimQueue, LoadedClaim, OverdueClaim, Page, QueueClaims, QueueLook, QueueRecord, QueueStore,
     Result, SettleAnswer, StoreError, Success, WorkerClaim, shared::limits_detail,
 };
 
@@ -67,11 +67,11 @@ impl QueueStore for SimStore {
         })
         .await
     }
-    async fn held_claims(&self, tenant: TenantId, runs: &[RunId]) -> Result<Vec<HeldClaim>> {
+    async fn load_claims(&self, tenant: TenantId, runs: &[RunId]) -> Result<Vec<LoadedClaim>> {
         let runs = runs.to_vec();
         self.transact(Point::Load, move |db, now, _| {
             let held = |run: &RunId| db.worker_claims.get(run).filter(|claim| claim.tenant == tenant);
-            Ok(runs.iter().filter_map(|run| db.held_claim(*run, held(run)?, now)).collect())
+            Ok(runs.iter().filter_map(|run| db.loaded_claim(*run, held(run)?, now)).collect())
         })
         .await
     }
@@ -258,21 +258,21 @@ impl Db {
         overdue.truncate(limit);
         let found = overdue.into_iter().filter_map(|(run, claim)| {
             let (worker, timed_out) = (claim.worker.clone(), claim.timeout_at <= before);
-            Some(OverdueClaim { held: self.held_claim(*run, claim, now)?, worker, timed_out })
+            Some(OverdueClaim { claim: self.loaded_claim(*run, claim, now)?, worker, timed_out })
         });
         found.collect()
     }
 
-    fn held_claim(&self, run: RunId, claim: &WorkerClaimRow, now: DbTime) -> Option<HeldClaim> {
+    fn loaded_claim(&self, run: RunId, claim: &WorkerClaimRow, now: DbTime) -> Option<LoadedClaim> {
         let row = self.runs.get(&run)?;
         let job = Arc::new(self.jobs.get(&row.job)?.job.clone());
         let (log, accepted) = (claim.log.clone(), claim.queue.is_empty());
-        Some(HeldClaim { run: claimed_run(run, row), job, started_at: row.started_at, log, accepted, now })
+        Some(LoadedClaim { run: claimed_run(run, row), job, started_at: row.started_at, log, accepted, now })
     }
 
     fn succeed(&mut self, tenant: TenantId, done: &Success, now: DbTime) -> Option<JobId> {
         let claim = self.worker_claims.get(&done.run).filter(|claim| claim.tenant == tenant)?;
-        let held = self.held_claim(done.run, claim, now)?;
+        let held = self.loaded_claim(done.run, claim, now)?;
         let answers = self.settle(&[held.success(done, now)?], now, |_| false);
         matches!(answers.as_deref(), Ok([SettleAnswer::Settled])).then_some(held.job.id)
     }

@@ -23,7 +23,7 @@ impl Db {
         let probed = row.cursor.filter(|_| !Mutant::RangeWithoutProbe.is_on());
         let (waiting, mut open): (Vec<_>, Vec<_>) =
             self.open_runs(row.job.id).into_iter().partition(|run| run.state == State::Waiting);
-        let room = self.limits.waiting_per_job_max.saturating_sub(waiting.len());
+        let remaining = self.limits.waiting_per_job_max.saturating_sub(waiting.len());
         let needed = if row.job.spec.counts_open() { waiting_needed(&row.job.spec) } else { 0 };
         let Backlog { runs, unread } = Backlog::of(waiting, needed);
         open.extend(runs);
@@ -35,7 +35,7 @@ impl Db {
             last_tick: probed.and_then(|cursor| self.last_tick_row(row.job.id, cursor)),
             open,
             unread,
-            room,
+            remaining,
         }
     }
 

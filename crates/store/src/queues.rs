@@ -57,7 +57,7 @@ pub enum ClaimBeat {
 
 /// A worker's claim and the data to settle it.
 #[derive(Clone, Debug)]
-pub struct HeldClaim {
+pub struct LoadedClaim {
     pub run: ClaimedRun,
     pub job: Arc<Job>,
     pub started_at: Option<DbTime>,
@@ -69,7 +69,7 @@ pub struct HeldClaim {
     pub now: DbTime,
 }
 
-impl HeldClaim {
+impl LoadedClaim {
     /// The settlement as succeeded, if a worker has the claim under the given fence.
     pub fn success(&self, done: &Success, ended_at: DbTime) -> Option<Settle> {
         let output = done.output.clone().or_else(|| self.log.clone());
@@ -97,7 +97,7 @@ pub struct Success {
 /// A claim whose lease or timeout has expired.
 #[derive(Clone, Debug)]
 pub struct OverdueClaim {
-    pub held: HeldClaim,
+    pub claim: LoadedClaim,
     pub worker: String,
     /// The run exceeded its timeout; otherwise the worker sent no heartbeat.
     pub timed_out: bool,
@@ -153,7 +153,7 @@ pub trait QueueStore: Send + Sync + 'static {
     /// The log of the worker that has claimed the run.
     async fn claim_log(&self, tenant: TenantId, run: RunId) -> Result<Option<String>>;
     /// Those of the runs that workers have claimed, in any order.
-    async fn held_claims(&self, tenant: TenantId, runs: &[RunId]) -> Result<Vec<HeldClaim>>;
+    async fn load_claims(&self, tenant: TenantId, runs: &[RunId]) -> Result<Vec<LoadedClaim>>;
     /// Settles as succeeded the runs that workers have claimed under the given fences (I7), in one commit. No run may
     /// occur twice. Returns the job of each settled run. Does not settle claims that a receiver has accepted. A success
     /// needs no data of the job, so nothing is read first.

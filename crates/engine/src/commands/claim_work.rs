@@ -88,7 +88,7 @@ impl Commands {
     /// Returns a claim that a worker did not use. The run waits again and no attempt is spent. `false` if the fence is old: nothing
     /// was changed (I7).
     pub async fn release_claim(&self, tenant: TenantId, run: RunId, fence: Fence) -> Result<bool> {
-        let held = self.store.held_claims(tenant, &[run]).await?;
+        let held = self.store.load_claims(tenant, &[run]).await?;
         let held = held.into_iter().find(|held| held.run.fence == fence && !held.accepted);
         let settle = held.and_then(|held| {
             let attempt = EndedAttempt { log: None, ..EndedAttempt::of(&held) };

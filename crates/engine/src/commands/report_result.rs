@@ -12,7 +12,7 @@ use everytick_domain::{
     mutant::Mutant,
     run::{Claim, State, Verdict},
 };
-use everytick_store::{HeldClaim, Result, RunRecord, Settle, SettleAnswer, StoreError, Success};
+use everytick_store::{LoadedClaim, Result, RunRecord, Settle, SettleAnswer, StoreError, Success};
 use metrics::counter;
 
 use super::Commands;
@@ -103,18 +103,18 @@ impl Commands {
     /// Settles the reports on claims of workers, and on claims that receivers accepted.
     async fn settle_worker_claims(&self, tenant: TenantId, reports: &[&(RunId, Report)]) -> Result<Settled> {
         let ids: Vec<RunId> = reports.iter().map(|(run, _)| *run).collect();
-        let claims: HashMap<RunId, HeldClaim> =
-            self.store.held_claims(tenant, &ids).await?.into_iter().map(|claim| (claim.run.id, claim)).collect();
+        let claims: HashMap<RunId, LoadedClaim> =
+            self.store.load_claims(tenant, &ids).await?.into_iter().map(|claim| (claim.run.id, claim)).collect();
         let is_current =
-            |claim: &HeldClaim, report: &Report| claim.run.fence == report.fence || Mutant::UnfencedSettle.is_on();
-        let batch: Vec<(&HeldClaim, &Report)> = reports
+            |claim: &LoadedClaim, report: &Report| claim.run.fence == report.fence || Mutant::UnfencedSettle.is_on();
+        let batch: Vec<(&LoadedClaim, &Report)> = reports
             .iter()
             .filter_map(|(run, report)| Some((claims.get(run).filter(|claim| is_current(claim, report))?, report)))
             .collect();
         if batch.is_empty() {
             return Ok(Settled::new());
         }
-        let settle = |(claim, report): &(&HeldClaim, &Report)| {
+        let settle = |(claim, report): &(&LoadedClaim, &Report)| {
             conclude(EndedAttempt::of(claim), report.outcome(), claim.now, self.entropy.as_ref())
         };
         let settles: Vec<Settle> = batch.iter().filter_map(settle).collect();

@@ -227,7 +227,15 @@ mod tests {
         let creation = Creation { id: job_id(tenant, name), tenant, partition: 0, by: "test".into(), at: START };
         let (job, cursor) = create(creation, overlapping(name), &[], &CronCache::default()).unwrap();
         let (unread, open) = (Unread::default(), Vec::new());
-        LoadedJob { job: Arc::new(job), epoch: Epoch::from_raw(1), cursor, last_tick: None, open, unread, room: 100 }
+        LoadedJob {
+            job: Arc::new(job),
+            epoch: Epoch::from_raw(1),
+            cursor,
+            last_tick: None,
+            open,
+            unread,
+            remaining: 100,
+        }
     }
 
     /// Runs of two jobs of two tenants, in the order of a store: first those on time, then the late ones, alternating.

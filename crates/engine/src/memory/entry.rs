@@ -107,7 +107,7 @@ impl Entry {
             open,
             open_read: 0,
             unread: loaded.unread,
-            remaining: loaded.room,
+            remaining: loaded.remaining,
             user: SlotUser::of(&loaded.job),
             job: loaded.job,
             epoch: loaded.epoch,
@@ -293,7 +293,7 @@ mod tests {
             last_tick: None,
             open: Vec::new(),
             unread: Unread::default(),
-            room: 100,
+            remaining: 100,
         };
         Entry::new(loaded, BTreeMap::new())
     }

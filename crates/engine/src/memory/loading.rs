@@ -177,7 +177,7 @@ impl Memory {
         entry.cursor = loaded.cursor;
         entry.set_job(loaded.job);
         entry.unread = loaded.unread;
-        entry.remaining = loaded.room;
+        entry.remaining = loaded.remaining;
         entry.set_open(Some(open));
         if entry.open_runs().waiting > 0 {
             self.with_waiting.insert(id);

@@ -287,7 +287,7 @@ mod tests {
                 last_tick: None,
                 open,
                 unread,
-                room: 100,
+                remaining: 100,
             }
         };
         let partition_generation = memory.partition_generation();
@@ -398,14 +398,14 @@ mod tests {
         let entry = memory.jobs.get_mut(&id).unwrap();
         entry.remaining = 1;
         let (job, epoch, cursor) = (entry.job.clone(), entry.epoch, entry.cursor);
-        let loaded = |room| LoadedJob {
+        let loaded = |remaining| LoadedJob {
             job: job.clone(),
             epoch,
             cursor,
             last_tick: None,
             open: Vec::new(),
             unread: Unread { waiting: true, tried: false },
-            room,
+            remaining,
         };
         assert_eq!(record(&mut memory, s(10)), [Fate::Run]);
         assert_eq!(record(&mut memory, s(20)), [], "the job is reloaded first");

@@ -246,7 +246,7 @@ pub(super) mod tests {
                 last_tick: None,
                 open: Vec::new(),
                 unread: Default::default(),
-                room: 1_000,
+                remaining: 1_000,
             }
         };
         let partition_generation = memory.partition_generation();

@@ -118,7 +118,7 @@ mod tests {
             last_tick: None,
             open: open.collect(),
             unread: Unread::default(),
-            room: 100,
+            remaining: 100,
         };
         let mut memory = Memory::default();
         memory.add_partitions(&PartitionSet::all(1));

@@ -9,7 +9,7 @@ use everytick_domain::{
     target::Outcome,
     time::DbTime,
 };
-use everytick_store::{ClaimedRun, HeldClaim, Settle};
+use everytick_store::{ClaimedRun, LoadedClaim, Settle};
 use metrics::counter;
 
 use crate::commands::Entropy;
@@ -29,14 +29,14 @@ pub(crate) struct EndedAttempt<'a> {
 
 impl<'a> EndedAttempt<'a> {
     /// The attempt of a worker, which ends now.
-    pub(crate) fn of(held: &'a HeldClaim) -> Self {
+    pub(crate) fn of(claim: &'a LoadedClaim) -> Self {
         Self {
-            claim: claim_of(&held.run),
-            job: &held.job,
-            tenant: held.run.tenant,
-            started_at: held.started_at,
-            ended_at: held.now,
-            log: held.log.clone(),
+            claim: claim_of(&claim.run),
+            job: &claim.job,
+            tenant: claim.run.tenant,
+            started_at: claim.started_at,
+            ended_at: claim.now,
+            log: claim.log.clone(),
         }
     }
 }

@@ -61,20 +61,20 @@ pub(crate) async fn pass(shared: &Arc<Shared>) -> Result<()> {
 async fn settle(shared: &Arc<Shared>, overdue: Vec<OverdueClaim>) -> Result<usize> {
     let now = shared.clock.now();
     let (mut settles, mut lost) = (Vec::new(), Vec::new());
-    for OverdueClaim { held, worker, timed_out } in overdue {
-        let timeout = held.job.spec.timeout;
+    for OverdueClaim { claim, worker, timed_out } in overdue {
+        let timeout = claim.job.spec.timeout;
         let outcome = if timed_out { Outcome::TimedOut { after: timeout, output: None } } else { Outcome::Lost };
         let attempt = EndedAttempt {
-            claim: claim_of(&held.run),
-            job: &held.job,
-            tenant: held.run.tenant,
-            started_at: held.started_at,
-            ended_at: held.started_at.map_or(now, |started_at| now.max(started_at)),
-            log: held.log,
+            claim: claim_of(&claim.run),
+            job: &claim.job,
+            tenant: claim.run.tenant,
+            started_at: claim.started_at,
+            ended_at: claim.started_at.map_or(now, |started_at| now.max(started_at)),
+            log: claim.log,
         };
         let Some(settle) = conclude(attempt, outcome, now, shared.parts.entropy.as_ref()) else { continue };
         settles.push(settle);
-        lost.push((held.job, worker, timed_out));
+        lost.push((claim.job, worker, timed_out));
     }
     let answers = batch::settle_in_parts(shared, "settle runs of lost workers", &settles).await?;
     let mut settled = 0;

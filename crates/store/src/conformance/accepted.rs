@@ -11,7 +11,7 @@ use everytick_domain::{
 
 use super::{Bench, TENANT, TTL, actor, incarnation, new_run, overlapping, s, spec};
 use crate::{
-    AcceptedRun, ClaimBeat, ClaimedRun, HeldClaim, Lease, NodeInfo, SettleAnswer, StoreError, Success, Supersede,
+    AcceptedRun, ClaimBeat, ClaimedRun, Lease, LoadedClaim, NodeInfo, SettleAnswer, StoreError, Success, Supersede,
 };
 
 /// The rules of this file.
@@ -42,8 +42,8 @@ async fn accept(bench: &Bench, lease: &Lease, run: &ClaimedRun) -> SettleAnswer 
     bench.store.accept(lease, &[taken(run)]).await.unwrap().remove(0)
 }
 
-async fn held(bench: &Bench, run: RunId) -> Option<HeldClaim> {
-    bench.store.held_claims(TENANT, &[run]).await.unwrap().pop()
+async fn held(bench: &Bench, run: RunId) -> Option<LoadedClaim> {
+    bench.store.load_claims(TENANT, &[run]).await.unwrap().pop()
 }
 
 /// A run of a new job that its receiver has accepted.
@@ -153,7 +153,7 @@ pub async fn an_accepted_run_times_out_without_a_report(bench: &Bench) {
     assert!(bench.store.load_overdue_claims(Span::ZERO, 10).await.unwrap().is_empty());
     bench.go(100);
     let overdue = bench.store.load_overdue_claims(Span::ZERO, 10).await.unwrap();
-    assert_eq!(overdue.iter().map(|one| (one.held.run.id, one.timed_out)).collect::<Vec<_>>(), [(run.id, true)]);
+    assert_eq!(overdue.iter().map(|one| (one.claim.run.id, one.timed_out)).collect::<Vec<_>>(), [(run.id, true)]);
 }
 
 pub async fn an_accepted_run_is_never_pruned(bench: &Bench) {

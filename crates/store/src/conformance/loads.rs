@@ -134,7 +134,7 @@ pub async fn a_load_reads_as_many_waiting_runs_as_the_policy_needs(bench: &Bench
             let loaded = bench.load(&job).await;
             assert_eq!(loaded.open.len(), count.min(needed), "{name}: {count} wait");
             assert_eq!(loaded.unread, Unread { waiting: count > needed, tried: false }, "{name}: {count} wait");
-            assert_eq!(loaded.room, LIMITS.waiting_per_job_max - count, "{name}: all waiting runs count");
+            assert_eq!(loaded.remaining, LIMITS.waiting_per_job_max - count, "{name}: all waiting runs count");
         }
     }
 }
@@ -167,7 +167,7 @@ pub async fn waiting_runs_of_a_queue_job_are_counted_but_not_read(bench: &Bench)
         bench.waiting(&lease, &job, at).await;
     }
     let loaded = bench.load(&job).await;
-    assert_eq!((loaded.open.len(), loaded.room), (0, LIMITS.waiting_per_job_max - 3));
+    assert_eq!((loaded.open.len(), loaded.remaining), (0, LIMITS.waiting_per_job_max - 3));
 }
 
 pub async fn a_loaded_job_has_its_last_recorded_tick_from_the_cursor_on(bench: &Bench) {

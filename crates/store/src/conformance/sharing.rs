@@ -85,14 +85,14 @@ pub async fn a_partition_has_one_owner(bench: &Bench) {
 pub async fn taking_over_the_partitions_of_an_expired_lease_raises_their_fences(bench: &Bench) {
     let (a, b) = one_that_dies(bench).await;
     bench.store.acquire(&a, &bench.all()).await.unwrap();
-    let held = record(bench, 7).await;
+    let before = record(bench, 7).await;
     bench.go(14);
     assert!(bench.store.acquire(&b, &bench.all()).await.unwrap().is_empty());
     bench.go(15);
     assert_eq!(bench.store.acquire(&b, &only(7)).await.unwrap(), only(7));
     let taken = record(bench, 7).await;
     assert_eq!((taken.owner, taken.since), (Some(b.incarnation), s(15)));
-    assert!(taken.fence > held.fence);
+    assert!(taken.fence > before.fence);
     assert_eq!(record(bench, 8).await.owner, Some(a.incarnation), "it was not requested");
 }
 
@@ -273,8 +273,8 @@ pub async fn a_lease_written_by_a_fast_clock_lasts_no_longer_than_its_ttl(bench:
     bench.go(7_200);
     bench.store.join(&NodeInfo::named("other"), incarnation(3), TTL).await.unwrap();
     bench.go(20);
-    let held = bench.store.join(&NodeInfo::named("other"), incarnation(4), TTL).await;
-    assert!(matches!(&held, Err(StoreError::NodeNameTaken(holder)) if holder.until == s(35)), "{held:?}");
+    let refused = bench.store.join(&NodeInfo::named("other"), incarnation(4), TTL).await;
+    assert!(matches!(&refused, Err(StoreError::NodeNameTaken(owner)) if owner.until == s(35)), "{refused:?}");
 }
 
 /// An owner, a node that delivers for it, and a waiting run that the owner has delegated.

@@ -73,7 +73,7 @@ pub async fn a_heartbeat_and_a_log_affect_only_the_named_run(bench: &Bench) {
     assert!(bench.store.log_claim(TENANT, kept.id, kept.fence, "so far").await.unwrap());
     bench.go(50);
     let overdue = bench.store.load_overdue_claims(Span::ZERO, 9).await.unwrap();
-    let found: Vec<_> = overdue.into_iter().map(|claim| (claim.held.run.id, claim.held.log)).collect();
+    let found: Vec<_> = overdue.into_iter().map(|claim| (claim.claim.run.id, claim.claim.log)).collect();
     assert_eq!(found, [(other.id, None)], "claims of one batch may have the same fence");
 }
 
@@ -162,12 +162,12 @@ pub async fn the_run_of_a_lost_worker_returns_to_the_queue(bench: &Bench) {
     bench.go(40);
     assert!(bench.store.load_overdue_claims(Span::millis(1), 9).await.unwrap().is_empty(), "within the grace");
     let overdue = bench.store.load_overdue_claims(Span::ZERO, 9).await.unwrap().remove(0);
-    assert_eq!((&overdue.held.run, overdue.worker.as_str(), overdue.timed_out), (&run, "w", false));
-    assert_eq!((overdue.held.log.as_deref(), overdue.held.started_at), (Some("so far"), Some(s(10))));
+    assert_eq!((&overdue.claim.run, overdue.worker.as_str(), overdue.timed_out), (&run, "w", false));
+    assert_eq!((overdue.claim.log.as_deref(), overdue.claim.started_at), (Some("so far"), Some(s(10))));
     let ids = [run.id, RunId::floor(START)];
-    let held = bench.store.held_claims(TENANT, &ids).await.unwrap();
+    let held = bench.store.load_claims(TENANT, &ids).await.unwrap();
     assert_eq!((held.len(), &held[0].run, held[0].job.id), (1, &run, job.id));
-    assert_eq!(bench.settle(&overdue.held.run, Verdict::Redeliver).await, SettleAnswer::Settled);
+    assert_eq!(bench.settle(&overdue.claim.run, Verdict::Redeliver).await, SettleAnswer::Settled);
     let attempts = bench.store.list_attempts(TENANT, run.id).await.unwrap();
     assert_eq!((attempts[0].outcome.as_deref(), attempts[0].worker.as_deref()), (Some("lost"), Some("w")));
     assert!(bench.due(&lease).await.is_empty(), "no node delivers it");
@@ -178,7 +178,7 @@ pub async fn the_run_of_a_lost_worker_returns_to_the_queue(bench: &Bench) {
     assert_eq!(bench.settle(&run, Verdict::Succeeded).await, SettleAnswer::Stale);
     assert!(!bench.store.log_claim(TENANT, run.id, run.fence, "late").await.unwrap());
     bench.settle(&again, Verdict::Succeeded).await;
-    assert!(bench.store.held_claims(TENANT, &ids).await.unwrap().is_empty());
+    assert!(bench.store.load_claims(TENANT, &ids).await.unwrap().is_empty());
 }
 
 pub async fn a_success_is_accepted_only_from_the_current_claim(bench: &Bench) {
@@ -206,7 +206,7 @@ pub async fn a_success_is_accepted_only_from_the_current_claim(bench: &Bench) {
     assert_eq!((ended.started_at, ended.finished_at, ended.error), (Some(s(30)), Some(s(30)), None));
     assert_eq!((other.state, other.output.as_deref()), (State::Succeeded, Some("said")));
     assert_eq!(held.state, State::Claimed);
-    let still = bench.store.held_claims(TENANT, &[first.id, second.id, third.id]).await.unwrap();
+    let still = bench.store.load_claims(TENANT, &[first.id, second.id, third.id]).await.unwrap();
     assert_eq!(still.iter().map(|held| held.run.id).collect::<Vec<_>>(), [third.id]);
     assert_eq!(bench.store.succeed(TENANT, &[said(first, None)]).await.unwrap(), [None], "it was already settled");
     assert_eq!(bench.store.succeed(TENANT, &[]).await.unwrap(), []);

@@ -29,9 +29,9 @@ struct Look {
     mark: ChangeMark,
     partitions: PartitionSet,
     /// All changes of transactions before this one were returned, or are older than a minute.
-    told: Option<String>,
-    /// The new value of `told`, once the long read in progress is complete.
-    telling: Option<String>,
+    returned: Option<String>,
+    /// The new value of `returned`, once the long read in progress is complete.
+    returning: Option<String>,
 }
 
 impl Looked {
@@ -59,12 +59,12 @@ fn next(
     if mark == since {
         return None;
     }
-    let (told, telling) = before.map_or((None, None), |before| (before.told, before.telling));
+    let (returned, returning) = before.map_or((None, None), |before| (before.returned, before.returning));
     let begins = since.0 & 1 == 0;
-    let telling = if begins { over } else { telling };
+    let returning = if begins { over } else { returning };
     let ends = mark.0 & 1 == 0;
-    let (told, telling) = if ends { (telling.or(told), None) } else { (told, telling) };
-    Some(Look { mark, partitions: *partitions, told, telling })
+    let (returned, returning) = if ends { (returning.or(returned), None) } else { (returned, returning) };
+    Some(Look { mark, partitions: *partitions, returned, returning })
 }
 
 pub(super) async fn changes(
@@ -89,7 +89,7 @@ pub(super) async fn changes(
             from,
             rows::limit(limit.saturating_add(1)),
             rows::partition_bits(partitions),
-            before.as_ref().and_then(|look| look.told.clone())
+            before.as_ref().and_then(|look| look.returned.clone())
         ))
         .await?;
     let more = found.len() > limit;
@@ -130,29 +130,29 @@ mod tests {
         next(before, ChangeMark(since), &PartitionSet::all(4), over.map(str::to_owned), ChangeMark(mark))
     }
 
-    fn told(look: &Option<Look>) -> Option<&str> {
-        look.as_ref().and_then(|look| look.told.as_deref())
+    fn returned(look: &Option<Look>) -> Option<&str> {
+        look.as_ref().and_then(|look| look.returned.as_deref())
     }
 
     #[test]
     fn changes_returned_by_a_long_read_are_left_out_until_the_next_long_read() {
         let short = look(None, 2, None, 4);
-        assert_eq!(told(&short), None, "it went back only 2 s");
+        assert_eq!(returned(&short), None, "it went back only 2 s");
         let long = look(short, 4, Some("100"), 6);
-        assert_eq!(told(&long), Some("100"));
+        assert_eq!(returned(&long), Some("100"));
         let short = look(long, 6, None, 8);
-        assert_eq!(told(&short), Some("100"));
-        assert_eq!(told(&look(short, 8, Some("200"), 10)), Some("200"));
+        assert_eq!(returned(&short), Some("100"));
+        assert_eq!(returned(&look(short, 8, Some("200"), 10)), Some("200"));
     }
 
     #[test]
     fn a_long_read_counts_only_after_its_last_page() {
         let first = look(look(None, 2, Some("100"), 4), 4, Some("200"), 7);
-        assert_eq!(told(&first), Some("100"));
+        assert_eq!(returned(&first), Some("100"));
         let second = look(first, 7, None, 9);
-        assert_eq!(told(&second), Some("100"));
-        assert_eq!(told(&look(second, 9, None, 10)), Some("200"), "the value of the first page");
-        assert_eq!(told(&look(None, 9, None, 10)), None, "the first page is unknown");
+        assert_eq!(returned(&second), Some("100"));
+        assert_eq!(returned(&look(second, 9, None, 10)), Some("200"), "the value of the first page");
+        assert_eq!(returned(&look(None, 9, None, 10)), None, "the first page is unknown");
     }
 
     #[test]

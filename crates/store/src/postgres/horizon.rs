@@ -161,8 +161,8 @@ async fn loaded(store: &PostgresStore, tx: &mut DbTx, jobs: Vec<JobRow>, now: Db
         let last_tick = last_ticks.remove(&row.job.id);
         let job = Arc::new(row.job);
         store.definitions.note(&job, row.epoch);
-        let room = max.saturating_sub(waiting);
-        LoadedJob { job, epoch: row.epoch, cursor: row.cursor, last_tick, open, unread, room }
+        let remaining = max.saturating_sub(waiting);
+        LoadedJob { job, epoch: row.epoch, cursor: row.cursor, last_tick, open, unread, remaining }
     });
     Ok(loaded.collect())
 }

@@ -191,7 +191,7 @@ struct Begin {
 #[cfg(feature = "conformance")]
 struct TestClock {
     clock: Arc<dyn WallClock>,
-    told: tokio::sync::Mutex<Option<DbTime>>,
+    written: tokio::sync::Mutex<Option<DbTime>>,
 }
 
 impl std::fmt::Debug for PostgresStore {
@@ -314,7 +314,7 @@ impl PostgresStore {
 
     async fn begin(&self, text: &SqlStr, doing: &'static str) -> Result<DbTx> {
         let admission = self.gate.enter(doing).await?;
-        self.tell_clock(doing).await?;
+        self.write_clock(doing).await?;
         let mut stale = 0;
         let tx = loop {
             match self.pool.begin_with(text.clone()).await {
@@ -337,19 +337,19 @@ impl PostgresStore {
 
     #[cfg(not(feature = "conformance"))]
     #[expect(clippy::unused_async, reason = "async only in tests")]
-    async fn tell_clock(&self, _: &'static str) -> Result<()> {
+    async fn write_clock(&self, _: &'static str) -> Result<()> {
         Ok(())
     }
 
     #[cfg(feature = "conformance")]
-    async fn tell_clock(&self, doing: &'static str) -> Result<()> {
+    async fn write_clock(&self, doing: &'static str) -> Result<()> {
         let Some(test) = &self.clock else { return Ok(()) };
-        let mut told = test.told.lock().await;
+        let mut written = test.written.lock().await;
         let now = test.clock.now();
-        if *told != Some(now) {
-            let tell = format!("update test_clock set now = {}", now.millis());
-            sqlx::raw_sql(sqlx::AssertSqlSafe(tell)).execute(&self.pool).await.failed(doing)?;
-            *told = Some(now);
+        if *written != Some(now) {
+            let write = format!("update test_clock set now = {}", now.millis());
+            sqlx::raw_sql(sqlx::AssertSqlSafe(write)).execute(&self.pool).await.failed(doing)?;
+            *written = Some(now);
         }
         Ok(())
     }
@@ -420,8 +420,8 @@ fn is_locked(error: &StoreError) -> bool {
 
 /// A unique index refused a row.
 fn is_taken(error: &sqlx::Error, constraint: &str) -> bool {
-    let said = error.as_database_error();
-    said.is_some_and(|said| {
-        said.is_unique_violation() && said.constraint().is_some_and(|name| name.starts_with(constraint))
+    let answer = error.as_database_error();
+    answer.is_some_and(|answer| {
+        answer.is_unique_violation() && answer.constraint().is_some_and(|name| name.starts_with(constraint))
     })
 }

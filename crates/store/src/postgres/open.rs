@@ -117,7 +117,7 @@ pub(super) async fn connect_unfinished(url: &str, options: PostgresOptions, limi
         steps: Default::default(),
         unreadable: Default::default(),
         #[cfg(feature = "conformance")]
-        clock: options.clock.map(|clock| super::TestClock { clock, told: Default::default() }.into()),
+        clock: options.clock.map(|clock| super::TestClock { clock, written: Default::default() }.into()),
     };
     days::make(&store).await?;
     replan(&store).await?;
@@ -131,7 +131,7 @@ pub(super) async fn connect_read_only(url: &str) -> Result<PostgresStore> {
     let mut connection = first(&connect).await?;
     match sqlx::raw_sql(sql!("setup/migrated")).fetch_all(&mut connection).await {
         Ok(found) => steps_made(&found)?,
-        Err(sqlx::Error::Database(said)) if said.code().as_deref() == Some("42P01") => {
+        Err(sqlx::Error::Database(answer)) if answer.code().as_deref() == Some("42P01") => {
             return Err(StoreError::Unusable("the database contains no everytick data".to_owned()));
         }
         Err(error) => return Err(error).failed(DOING),
@@ -248,8 +248,8 @@ pub(super) fn unverified_host(url: &str) -> Result<Option<String>> {
 
 pub(super) async fn first(options: &PgConnectOptions) -> Result<PgConnection> {
     options.connect().await.map_err(|error| match error {
-        sqlx::Error::Database(said) => {
-            StoreError::Unusable(format!("the database refused the connection: {}", said.message()))
+        sqlx::Error::Database(answer) => {
+            StoreError::Unusable(format!("the database refused the connection: {}", answer.message()))
         }
         error => {
             let source = format!("{} port {}: {error}", options.get_host(), options.get_port());

@@ -212,7 +212,9 @@ fn is_there(error: &sqlx::Error) -> bool {
 
 /// No day has a table for the row: a failed check without a named constraint.
 fn is_without_day(error: &sqlx::Error) -> bool {
-    error.as_database_error().is_some_and(|said| said.code().as_deref() == Some("23514") && said.constraint().is_none())
+    error
+        .as_database_error()
+        .is_some_and(|answer| answer.code().as_deref() == Some("23514") && answer.constraint().is_none())
 }
 
 fn state(row: &RecordRow) -> State {

@@ -120,15 +120,15 @@ async fn locked_elsewhere(write: &mut DbTx, table: &str, settles: &[&Settle]) ->
 }
 
 async fn end(write: &mut DbTx, table: &str, settles: &[&Settle], settled: &mut HashMap<RunId, Fence>) -> Result<()> {
-    let said = || settles.iter().map(|settle| &settle.settlement);
+    let settlements = || settles.iter().map(|settle| &settle.settlement);
     let row = sqlx::query(day_sql!("settle/settle_terminal", table))
-        .bind(rows::run_ids(said().map(|said| said.run)))
-        .bind(said().map(|said| said.fence.raw()).collect::<Vec<_>>())
-        .bind(said().map(|said| said.verdict.state().code()).collect::<Vec<_>>())
+        .bind(rows::run_ids(settlements().map(|settlement| settlement.run)))
+        .bind(settlements().map(|settlement| settlement.fence.raw()).collect::<Vec<_>>())
+        .bind(settlements().map(|settlement| settlement.verdict.state().code()).collect::<Vec<_>>())
         .bind(rows::unless_all(settles.iter().map(|settle| rows::or_none(settle.started_at)), &rows::or_none(None)))
         .bind(settles.iter().map(|settle| settle.ended_at.millis()).collect::<Vec<_>>())
-        .bind(rows::unless_all(said().map(|said| rows::text_of(said.error.as_ref())), &None))
-        .bind(rows::unless_all(said().map(|said| rows::text_of(said.output.as_ref())), &None))
+        .bind(rows::unless_all(settlements().map(|settlement| rows::text_of(settlement.error.as_ref())), &None))
+        .bind(rows::unless_all(settlements().map(|settlement| rows::text_of(settlement.output.as_ref())), &None))
         .fetch_one(&mut *write.tx)
         .await
         .failed_or_refused(DOING)?;
@@ -142,9 +142,11 @@ async fn end(write: &mut DbTx, table: &str, settles: &[&Settle], settled: &mut H
     });
     list_failures(write, failed.copied().collect()).await?;
     // Of two fences of one run, the higher one is current: a lower one was given up before.
-    for said in said().filter(|said| ended.as_ref().is_none_or(|ended| ended.contains(&said.run.uuid()))) {
-        let fence = settled.entry(said.run).or_insert(said.fence);
-        *fence = (*fence).max(said.fence);
+    for settlement in
+        settlements().filter(|settlement| ended.as_ref().is_none_or(|ended| ended.contains(&settlement.run.uuid())))
+    {
+        let fence = settled.entry(settlement.run).or_insert(settlement.fence);
+        *fence = (*fence).max(settlement.fence);
     }
     Ok(())
 }
@@ -191,8 +193,8 @@ async fn put_back(
         let run = rows::run_id(row, "id").failed(DOING)?;
         let fence = Fence::from_raw(row.try_get("fence").failed(DOING)?);
         let Some(settle) = by_run.get(&(run, fence)) else { continue };
-        let said = &settle.settlement;
-        let Some(requeue) = said.verdict.requeue(now) else { continue };
+        let settlement = &settle.settlement;
+        let Some(requeue) = settlement.verdict.requeue(now) else { continue };
         if let Some(outcome) = requeue.attempt {
             attempts.run.push(run.uuid());
             attempts.attempt.push(row.try_get("attempt").failed(DOING)?);
@@ -203,14 +205,14 @@ async fn put_back(
             attempts.started_at.push(settle.started_at.or(began).map(DbTime::millis));
             attempts.finished_at.push(settle.ended_at.millis());
             attempts.outcome.push(outcome.to_owned());
-            attempts.error.push(rows::texts(said.error.as_ref()));
-            attempts.output.push(rows::texts(said.output.as_ref()));
+            attempts.error.push(rows::texts(settlement.error.as_ref()));
+            attempts.output.push(rows::texts(settlement.output.as_ref()));
         }
         back.run.push(run.uuid());
         back.due_at.push(requeue.due_at.millis());
         back.unspent.push(i32::from(requeue.attempt.is_none()));
         back.lost.push(i32::from(requeue.is_lost));
-        back.error.push(rows::texts(said.error.as_ref()));
+        back.error.push(rows::texts(settlement.error.as_ref()));
         back.priority.push(i16::from(settle.priority));
         back.lead.push(lead(settle.priority, false));
         if row.try_get::<Option<String>, _>("worker").failed(DOING)?.is_some() {

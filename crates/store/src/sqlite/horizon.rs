@@ -117,7 +117,7 @@ async fn loaded(store: &SqliteStore, tx: &mut DbTx, found: &[SqliteRow]) -> Resu
             waiting = count_waiting(tx, row.job.id, max).await?;
         }
         let last_tick = last_ticks.remove(&row.job.id);
-        let room = max.saturating_sub(waiting);
+        let remaining = max.saturating_sub(waiting);
         loaded.push(LoadedJob {
             job: Arc::new(row.job),
             epoch: row.epoch,
@@ -125,7 +125,7 @@ async fn loaded(store: &SqliteStore, tx: &mut DbTx, found: &[SqliteRow]) -> Resu
             last_tick,
             open,
             unread,
-            room,
+            remaining,
         });
     }
     Ok(loaded)

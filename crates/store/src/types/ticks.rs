@@ -25,7 +25,7 @@ pub struct LoadedJob {
     pub open: Vec<OpenRun>,
     pub unread: Unread,
     /// How many more of its runs may wait before ticks are skipped with the reason `quota`.
-    pub room: usize,
+    pub remaining: usize,
 }
 
 impl LoadedJob {

@@ -349,7 +349,7 @@ pub async fn sound_rows_are_served_beside_damaged_ones<R: Raw>(bench: &Bench, ra
     let mut found = false;
     for _ in 0..50 {
         let overdue = store.load_overdue_claims(Span::ZERO, 20).await.unwrap();
-        let settles: Vec<Settle> = overdue.iter().map(|claim| settle(&claim.held.run, Verdict::Redeliver)).collect();
+        let settles: Vec<Settle> = overdue.iter().map(|claim| settle(&claim.claim.run, Verdict::Redeliver)).collect();
         found |= settle_in_parts(bench, &settles).await.contains(&victim.queue_lost);
         if found {
             break;

@@ -63,7 +63,7 @@ pub(crate) async fn close(url: &str, mark: &MoveMark) -> Result<()> {
             mark.target
         )));
     }
-    nobody_lives(&mut write).await?;
+    check_no_live_node(&mut write).await?;
     query!("move/move_reopen", mark.id).execute(&mut *write).await.failed(DOING)?;
     write.commit().await.failed(DOING)?;
     connection.close().await.failed(DOING)
@@ -117,11 +117,11 @@ async fn admit(read: &mut PgConnection, mark: Option<&MoveMark>) -> Result<Optio
             places: places(read, id).await?,
         };
         if begun.finished_at.is_none() {
-            nobody_lives(read).await?;
+            check_no_live_node(read).await?;
         }
         return Ok(Some(begun));
     }
-    nobody_lives(read).await?;
+    check_no_live_node(read).await?;
     let found: Vec<(String, i64)> =
         sqlx::query_as(sql!("move/move_contents")).bind(CONTENTS_MAX).fetch_all(&mut *read).await.failed(DOING)?;
     let some = |(what, count): &(String, i64)| match *count {
@@ -171,7 +171,7 @@ async fn places(read: &mut PgConnection, id: Uuid) -> Result<Vec<Progress>> {
     PARTS.iter().map(of).collect()
 }
 
-async fn nobody_lives(read: &mut PgConnection) -> Result<()> {
+async fn check_no_live_node(read: &mut PgConnection) -> Result<()> {
     let nodes: Vec<String> = sqlx::query_scalar(sql!("move/move_live")).fetch_all(read).await.failed(DOING)?;
     if nodes.is_empty() {
         return Ok(());
@@ -217,7 +217,7 @@ pub(crate) async fn finish(store: &PostgresStore, id: Uuid, heights: Heights) ->
 }
 
 async fn finish_in(write: &mut DbTx, id: Uuid, heights: Heights) -> Result<()> {
-    nobody_lives(&mut write.tx).await?;
+    check_no_live_node(&mut write.tx).await?;
     settle_homes(write).await?;
     write.execute(query!("move/move_heights", heights.lease_fence, heights.partition_fence, heights.zone_data)).await?;
     let finished = write.execute(query!("move/move_finish", id)).await?;

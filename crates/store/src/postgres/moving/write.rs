@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use super::{
     super::{DbTx, Failed, PostgresStore, compact::Form, define::Listed, rows},
-    DOING, begin_write, nobody_lives,
+    DOING, begin_write, check_no_live_node,
 };
 use crate::{
     Result, StoreError,
@@ -53,7 +53,7 @@ async fn write_in(
     if marked != 1 {
         return Err(StoreError::Unusable("another process is moving into the target".to_owned()));
     }
-    nobody_lives(&mut write.tx).await?;
+    check_no_live_node(&mut write.tx).await?;
     if batch.rows == 0 {
         return Ok(());
     }

@@ -18,7 +18,7 @@ use everytick_domain::{
 
 use super::PostgresStore;
 use crate::{
-    Actor, ClaimBeat, ClaimQueue, HeldClaim, OverdueClaim, Page, QueueClaims, QueueLook, QueueRecord, QueueStore,
+    Actor, ClaimBeat, ClaimQueue, LoadedClaim, OverdueClaim, Page, QueueClaims, QueueLook, QueueRecord, QueueStore,
     Result, Success,
 };
 
@@ -36,8 +36,8 @@ impl QueueStore for PostgresStore {
     async fn claim_log(&self, tenant: TenantId, run: RunId) -> Result<Option<String>> {
         self.reads(worker_claims::claim_log(self, tenant, run)).await
     }
-    async fn held_claims(&self, tenant: TenantId, runs: &[RunId]) -> Result<Vec<HeldClaim>> {
-        self.reads(worker_claims::held_claims(self, tenant, runs)).await
+    async fn load_claims(&self, tenant: TenantId, runs: &[RunId]) -> Result<Vec<LoadedClaim>> {
+        self.reads(worker_claims::load_claims(self, tenant, runs)).await
     }
     async fn succeed(&self, tenant: TenantId, done: &[Success]) -> Result<Vec<Option<JobId>>> {
         self.writes(succeed::succeed(self, tenant, done)).await

@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use super::super::{DbTx, Failed, PostgresStore, definitions, read, rows};
 use crate::tx::Tx as _;
-use crate::{ClaimBeat, ClaimedRun, HeldClaim, OverdueClaim, Result};
+use crate::{ClaimBeat, ClaimedRun, LoadedClaim, OverdueClaim, Result};
 
 pub(super) async fn beat_claim(
     store: &PostgresStore,
@@ -25,10 +25,10 @@ pub(super) async fn beat_claim(
     const DOING: &str = "extend a worker's claim";
     let mut write = store.write(DOING).await?;
     let until = write.read_clock().await?.plus(lease);
-    let held = write
+    let extended = write
         .execute(query!("worker_claims/worker_beat", tenant.raw(), run.uuid(), fence.raw(), until.millis()))
         .await?;
-    if held > 0 {
+    if extended > 0 {
         write.commit().await?;
         return Ok(ClaimBeat::Held { until });
     }
@@ -97,9 +97,9 @@ pub(super) async fn load_overdue_claims(store: &PostgresStore, grace: Span, limi
         }
         let aside = store.unreadable.aside_count();
         let mut overdue = Vec::with_capacity(claimed.len());
-        for (row, held) in held(store, &mut write, &claimed).await? {
+        for (row, claim) in loaded(store, &mut write, &claimed).await? {
             let (worker, timed_out) = (row.try_get("worker").failed(DOING)?, row.try_get("timed_out").failed(DOING)?);
-            overdue.push(OverdueClaim { held, worker, timed_out });
+            overdue.push(OverdueClaim { claim, worker, timed_out });
         }
         if !ended.is_empty() {
             write.execute(query!("worker_claims/worker_claims_end", ended)).await?;
@@ -112,17 +112,17 @@ pub(super) async fn load_overdue_claims(store: &PostgresStore, grace: Span, limi
     }
 }
 
-pub(super) async fn held_claims(store: &PostgresStore, tenant: TenantId, runs: &[RunId]) -> Result<Vec<HeldClaim>> {
+pub(super) async fn load_claims(store: &PostgresStore, tenant: TenantId, runs: &[RunId]) -> Result<Vec<LoadedClaim>> {
     const DOING: &str = "read workers' claims";
     let mut read = store.read(DOING).await?;
     let found = read
         .fetch_all(query!("worker_claims/worker_claims_of", tenant.raw(), rows::run_ids(runs.iter().copied())))
         .await?;
-    Ok(held(store, &mut read, &found).await?.into_iter().map(|(_, held)| held).collect())
+    Ok(loaded(store, &mut read, &found).await?.into_iter().map(|(_, claim)| claim).collect())
 }
 
 /// The claims of these rows, with their jobs. Leaves out a claim whose job cannot be decoded.
-async fn held<'r>(store: &PostgresStore, tx: &mut DbTx, found: &'r [PgRow]) -> Result<Vec<(&'r PgRow, HeldClaim)>> {
+async fn loaded<'r>(store: &PostgresStore, tx: &mut DbTx, found: &'r [PgRow]) -> Result<Vec<(&'r PgRow, LoadedClaim)>> {
     let claim = |row: &'r PgRow| store.unreadable.one("runs", row, rows::claimed).map(|run| (row, run));
     let runs: Vec<(&PgRow, ClaimedRun)> = found.iter().filter_map(claim).collect();
     let mut epochs: BTreeMap<JobId, Epoch> = BTreeMap::new();
@@ -138,7 +138,7 @@ async fn held<'r>(store: &PostgresStore, tx: &mut DbTx, found: &'r [PgRow]) -> R
         let (started_at, log) = (rows::time(row, "started_at").failed(tx.doing)?, row.try_get("log").failed(tx.doing)?);
         let accepted = row.try_get("accepted").failed(tx.doing)?;
         let now = rows::at(row, "now").failed(tx.doing)?;
-        claims.push((row, HeldClaim { run, job, started_at, log, accepted, now }));
+        claims.push((row, LoadedClaim { run, job, started_at, log, accepted, now }));
     }
     Ok(claims)
 }

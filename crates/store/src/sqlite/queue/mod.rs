@@ -16,7 +16,7 @@ use everytick_domain::{
 
 use super::{DbTx, SqliteStore};
 use crate::{
-    Actor, ClaimBeat, ClaimQueue, HeldClaim, OverdueClaim, Page, QueueClaims, QueueLook, QueueRecord, QueueStore,
+    Actor, ClaimBeat, ClaimQueue, LoadedClaim, OverdueClaim, Page, QueueClaims, QueueLook, QueueRecord, QueueStore,
     Result, Success,
 };
 
@@ -38,8 +38,8 @@ impl QueueStore for SqliteStore {
             read.optional_scalar(query!("worker_claims/worker_log_get", tenant.raw(), run.uuid())).await?;
         Ok(log.flatten())
     }
-    async fn held_claims(&self, tenant: TenantId, runs: &[RunId]) -> Result<Vec<HeldClaim>> {
-        worker_claims::held_claims(self, tenant, runs).await
+    async fn load_claims(&self, tenant: TenantId, runs: &[RunId]) -> Result<Vec<LoadedClaim>> {
+        worker_claims::load_claims(self, tenant, runs).await
     }
     async fn succeed(&self, tenant: TenantId, done: &[Success]) -> Result<Vec<Option<JobId>>> {
         worker_claims::succeed(self, tenant, done).await

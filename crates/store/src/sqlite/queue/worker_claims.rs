@@ -15,7 +15,7 @@ use everytick_domain::{
 use sqlx::{Row as _, sqlite::SqliteRow};
 
 use super::super::{DbTx, Failed, SqliteStore, read, rows};
-use crate::{ClaimBeat, ClaimedRun, HeldClaim, OverdueClaim, Result, Settle, SettleAnswer, Store as _, Success};
+use crate::{ClaimBeat, ClaimedRun, LoadedClaim, OverdueClaim, Result, Settle, SettleAnswer, Store as _, Success};
 
 pub(super) async fn beat_claim(
     store: &SqliteStore,
@@ -27,10 +27,10 @@ pub(super) async fn beat_claim(
     const DOING: &str = "extend a worker's claim";
     let mut write = store.write(DOING).await?;
     let until = write.now.plus(lease);
-    let held = write
+    let extended = write
         .execute(query!("worker_claims/worker_beat", tenant.raw(), run.uuid(), fence.raw(), until.millis()))
         .await?;
-    if held > 0 {
+    if extended > 0 {
         write.commit().await?;
         return Ok(ClaimBeat::Held { until });
     }
@@ -79,9 +79,9 @@ pub(super) async fn load_overdue_claims(store: &SqliteStore, grace: Span, limit:
             .await?;
         let aside = store.unreadable.aside_count();
         let mut overdue = Vec::with_capacity(found.len());
-        for (row, held) in held(store, &mut read, &found).await? {
+        for (row, claim) in loaded(store, &mut read, &found).await? {
             let (worker, timed_out) = (row.try_get("worker").failed(DOING)?, row.try_get("timed_out").failed(DOING)?);
-            overdue.push(OverdueClaim { held, worker, timed_out });
+            overdue.push(OverdueClaim { claim, worker, timed_out });
         }
         // Undecodable claims hide the others only until they are aside.
         if !overdue.is_empty() || store.unreadable.aside_count() == aside {
@@ -90,21 +90,21 @@ pub(super) async fn load_overdue_claims(store: &SqliteStore, grace: Span, limit:
     }
 }
 
-pub(super) async fn held_claims(store: &SqliteStore, tenant: TenantId, runs: &[RunId]) -> Result<Vec<HeldClaim>> {
+pub(super) async fn load_claims(store: &SqliteStore, tenant: TenantId, runs: &[RunId]) -> Result<Vec<LoadedClaim>> {
     const DOING: &str = "read workers' claims";
     let mut read = store.read(DOING).await?;
     let found = read
         .fetch_all(query!("worker_claims/worker_claims_of", tenant.raw(), rows::run_ids(runs.iter().copied())))
         .await?;
-    Ok(held(store, &mut read, &found).await?.into_iter().map(|(_, held)| held).collect())
+    Ok(loaded(store, &mut read, &found).await?.into_iter().map(|(_, claim)| claim).collect())
 }
 
 pub(super) async fn succeed(store: &SqliteStore, tenant: TenantId, done: &[Success]) -> Result<Vec<Option<JobId>>> {
     let runs: Vec<RunId> = done.iter().map(|done| done.run).collect();
-    let held = held_claims(store, tenant, &runs).await?;
-    let held: HashMap<RunId, HeldClaim> = held.into_iter().map(|held| (held.run.id, held)).collect();
+    let claims = load_claims(store, tenant, &runs).await?;
+    let claims: HashMap<RunId, LoadedClaim> = claims.into_iter().map(|claim| (claim.run.id, claim)).collect();
     let now = store.now().await?;
-    let settles: Vec<Settle> = done.iter().filter_map(|done| held.get(&done.run)?.success(done, now)).collect();
+    let settles: Vec<Settle> = done.iter().filter_map(|done| claims.get(&done.run)?.success(done, now)).collect();
     let answers = store.settle(&settles).await?;
     let settled = settles.iter().zip(&answers).filter(|(_, answer)| **answer == SettleAnswer::Settled);
     let settled: HashMap<RunId, JobId> = settled.map(|(settle, _)| (settle.settlement.run, settle.job)).collect();
@@ -112,11 +112,11 @@ pub(super) async fn succeed(store: &SqliteStore, tenant: TenantId, done: &[Succe
 }
 
 /// The claims of these rows, with their jobs. Leaves out a claim whose job cannot be decoded.
-async fn held<'r>(
+async fn loaded<'r>(
     store: &SqliteStore,
     tx: &mut DbTx,
     found: &'r [SqliteRow],
-) -> Result<Vec<(&'r SqliteRow, HeldClaim)>> {
+) -> Result<Vec<(&'r SqliteRow, LoadedClaim)>> {
     let claim = |row: &'r SqliteRow| store.unreadable.one("runs", row, rows::claimed).map(|run| (row, run));
     let runs: Vec<(&SqliteRow, ClaimedRun)> = found.iter().filter_map(claim).collect();
     let ids: BTreeSet<JobId> = runs.iter().map(|(_, run)| run.job).collect();
@@ -133,7 +133,7 @@ async fn held<'r>(
         let Some(job) = jobs.get(&run.job).cloned() else { continue };
         let (started_at, log) = (rows::time(row, "started_at").failed(tx.doing)?, row.try_get("log").failed(tx.doing)?);
         let accepted = row.try_get("accepted").failed(tx.doing)?;
-        claims.push((row, HeldClaim { run, job, started_at, log, accepted, now: store.clock.now() }));
+        claims.push((row, LoadedClaim { run, job, started_at, log, accepted, now: store.clock.now() }));
     }
     Ok(claims)
 }
