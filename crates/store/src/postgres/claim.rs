@@ -80,14 +80,14 @@ async fn claim_all(
 ) -> Result<Vec<ClaimedRun>> {
     let Some(lowest) = runs.iter().min().copied() else { return Ok(Vec::new()) };
     let mut write = store.write_batch(CLAIMING).await?;
-    let open_from = lease::lock_lease(&mut write, lease).await?;
+    let mut open_from = lease::lock_lease(&mut write, lease).await?;
     let lowers = lowest < open_from && lease::old_release_lives(&mut write).await?;
     if lowers {
         // Restarts with an exclusive lock: two transactions that share-lock the lease and then both change it would
         // deadlock.
         write.rollback().await;
         write = store.write_batch(CLAIMING).await?;
-        lease::lock_lease_alone(&mut write, lease).await?;
+        open_from = lease::lock_lease_alone(&mut write, lease).await?;
     }
     let done =
         claim_in(store, &mut write, lease, partitions, runs, Claiming { open_from, lowers, delegated, skip_locked })

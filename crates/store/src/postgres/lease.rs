@@ -118,7 +118,7 @@ pub(super) async fn orphans(tx: &mut DbTx) -> Result<Vec<Incarnation>> {
 }
 
 /// Lowers `open_from` to this run, for nodes that do not read `open_claims`. The caller has the lease locked
-/// exclusively.
+/// exclusively, and has read since then that its `open_from` is higher.
 pub(super) async fn lower_open_from(tx: &mut DbTx, lease: &Lease, lowest: RunId) -> Result<()> {
     tx.execute(query!("leases/lower_open_from", lease.incarnation.uuid(), lowest.uuid())).await?;
     Ok(())

@@ -23,10 +23,15 @@ async fn run(opened: &Opened, text: &str) {
 }
 
 async fn open_from(opened: &Opened) -> RunId {
+    open_from_of(opened, "a").await
+}
+
+async fn open_from_of(opened: &Opened, node: &str) -> RunId {
     let mut look = opened.connect().await;
-    let found = sqlx::query_scalar("select open_from from leases where node = 'a'").fetch_one(&mut look).await.unwrap();
+    let found =
+        sqlx::query_scalar("select open_from from leases where node = $1").bind(node).fetch_one(&mut look).await;
     look.close().await.unwrap();
-    RunId::from_uuid(found)
+    RunId::from_uuid(found.unwrap())
 }
 
 #[tokio::test]
@@ -97,6 +102,8 @@ async fn while_a_node_of_an_earlier_release_is_alive_open_from_passes_no_claim()
     let opened = bench().await;
     let bench = &opened.bench;
     let (lease, job) = (bench.join("a", 1).await, bench.create(overlapping("j")).await);
+    bench.join("b", 2).await;
+    let of_another_lease = open_from_of(&opened, "b").await;
     bench.go(20);
     let (claimed, waits) = (bench.claimed(&lease, &job, 20).await, bench.waiting(&lease, &job, 10).await);
     bench.go(600);
@@ -113,6 +120,7 @@ async fn while_a_node_of_an_earlier_release_is_alive_open_from_passes_no_claim()
     assert_eq!(open_from(&opened).await, claimed.id, "a renewal lowers it to the oldest claim");
     bench.claim(&lease, waits).await;
     assert_eq!(open_from(&opened).await, waits, "a claim lowers it");
+    assert_eq!(open_from_of(&opened, "b").await, of_another_lease);
 }
 
 /// Such a node reads the claims of a dead node from the lowest `open_from` on too.
