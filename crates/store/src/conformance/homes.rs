@@ -1,5 +1,7 @@
 //! Home regions in a shared store: the partitions of each region, and jobs that move to another region.
 
+use std::collections::BTreeSet;
+
 use everytick_domain::{
     edit::Change,
     home::{BLOCK_PARTITIONS, BLOCKS, Homes},
@@ -28,6 +30,7 @@ macro_rules! conformance_homes {
             a_refused_job_claims_no_block,
             regions_claimed_at_the_same_time_get_different_blocks,
             changing_the_home_moves_the_job_and_its_waiting_runs,
+            a_move_leaves_other_jobs_in_their_partition,
             the_last_ticks_before_a_move_wait_in_the_new_partition,
             a_run_released_after_a_move_waits_in_the_new_partition,
             a_move_is_a_change_in_the_old_and_the_new_partition,
@@ -158,6 +161,20 @@ pub async fn changing_the_home_moves_the_job_and_its_waiting_runs(bench: &Bench)
     assert_eq!(bench.record(&lease, ticks(&was, epoch, vec![next.clone()])).await, [RowAnswer::Inserted]);
     let forced = bench.trigger(crate::NewRun { force: true, ..new_run("j", "l") }).await;
     assert_eq!(waiting(now.partition).await, [forced.id, next.tick.id]);
+}
+
+pub async fn a_move_leaves_other_jobs_in_their_partition(bench: &Bench) {
+    let lease = bench.join("a", 1).await;
+    bench.create(at_home("j", "eu")).await;
+    let other = bench.create(at_home("other", "eu")).await;
+    let asked = bench.trigger(new_run("other", "k")).await;
+    moved(bench, Some("us")).await;
+    bench.go(10);
+    let ticked = bench.waiting(&lease, &other, 10).await;
+    assert_eq!(loaded(bench, &lease, &block(bench, "eu").await).await, [other.id]);
+    let found = bench.store.peek_waiting(&lease, &only(other.partition), &[], None, 10).await.unwrap();
+    let waiting: BTreeSet<_> = found.due.into_iter().map(|run| run.id).collect();
+    assert_eq!(waiting, BTreeSet::from([asked.id, ticked]));
 }
 
 pub async fn the_last_ticks_before_a_move_wait_in_the_new_partition(bench: &Bench) {

@@ -3,7 +3,7 @@
 use everytick_domain::{edit::Change, ids::Incarnation, partition::PartitionSet, time::Span};
 
 use super::{Bench, START, TTL, incarnation, new_run, raised, s, spec};
-use crate::{ChangeMark, NodeInfo, PartitionRecord, StoreError};
+use crate::{ChangeMark, Lease, NodeInfo, PartitionRecord, StoreError};
 
 /// The rules of this file.
 #[macro_export]
@@ -20,6 +20,7 @@ macro_rules! conformance_partitions {
             a_released_partition_is_free,
             a_node_that_leaves_releases_its_partitions,
             a_lost_lease_acquires_and_releases_nothing,
+            only_the_node_and_incarnation_of_a_lease_can_acquire_and_release_partitions,
             a_new_incarnation_acquires_the_partitions_of_the_old_one,
             the_horizon_has_only_jobs_of_the_requested_partitions,
             changes_come_only_from_the_requested_partitions,
@@ -124,6 +125,16 @@ pub async fn a_lost_lease_acquires_and_releases_nothing(bench: &Bench) {
     bench.go(15);
     assert!(matches!(bench.store.acquire(&raised, &bench.all()).await, Err(StoreError::LeaseLost)));
     assert!(matches!(bench.store.release(&raised, &only(0)).await, Err(StoreError::LeaseLost)));
+    assert_eq!(record(bench, 0).await.owner, Some(lease.incarnation));
+}
+
+pub async fn only_the_node_and_incarnation_of_a_lease_can_acquire_and_release_partitions(bench: &Bench) {
+    let lease = bench.join("a", 1).await;
+    bench.store.acquire(&lease, &only(0)).await.unwrap();
+    for other in [Lease { incarnation: incarnation(9), ..lease.clone() }, Lease { node: "b".into(), ..lease.clone() }] {
+        assert!(matches!(bench.store.acquire(&other, &bench.all()).await, Err(StoreError::LeaseLost)), "{other:?}");
+        assert!(matches!(bench.store.release(&other, &only(0)).await, Err(StoreError::LeaseLost)), "{other:?}");
+    }
     assert_eq!(record(bench, 0).await.owner, Some(lease.incarnation));
 }
 

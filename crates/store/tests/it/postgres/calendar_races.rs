@@ -9,10 +9,10 @@ use everytick_store::{
 };
 use uuid::Uuid;
 
-use super::bench;
-
-/// Long enough for a statement that does not block.
-const A_WHILE: Duration = Duration::from_millis(300);
+use super::{
+    bench,
+    guards::{run, waits_for_a_lock},
+};
 
 fn naming(name: &str) -> JobSpec {
     let mut spec = spec(name);
@@ -39,15 +39,13 @@ async fn a_new_version_waits_for_the_batch_in_progress_and_is_valid_after_it() {
     let job = bench.create(naming("j")).await;
     bench.go(9);
     let mut recorder = opened.connect().await;
-    let hold = format!("begin; select * from epochs where job = '{}' for key share", job.id);
-    sqlx::raw_sql(sqlx::AssertSqlSafe(hold)).execute(&mut recorder).await.unwrap();
+    run(&mut recorder, &format!("begin; select * from epochs where job = '{}' for key share", job.id)).await;
     let store = opened.store.clone();
-    let putting = tokio::spawn(async move { put(&*store, "2026-11-16").await });
-    tokio::time::sleep(A_WHILE).await;
-    assert!(!putting.is_finished(), "it waits for the batch");
+    let mut putting = tokio::spawn(async move { put(&*store, "2026-11-16").await });
+    waits_for_a_lock(&opened, &mut putting).await;
     bench.go(12);
     bench.store.now().await.unwrap();
-    sqlx::raw_sql("commit").execute(&mut recorder).await.unwrap();
+    run(&mut recorder, "commit").await;
     assert_eq!(putting.await.unwrap().unwrap().effective_at, Some(s(12)));
     assert_eq!(bench.epoch(&job).await, raised(s(12)));
 }

@@ -73,6 +73,24 @@ async fn a_dropped_day_takes_only_the_attempts_and_failures_of_its_own_runs() {
     assert_eq!(runs(&opened, "last_runs", "id").await, [first_day, last]);
 }
 
+/// `days_close` writes one row of the table that also has the fences and the version of the zone data.
+#[tokio::test]
+async fn dropping_a_day_changes_no_other_counter() {
+    let opened = bench().await;
+    let bench = &opened.bench;
+    let (lease, job) = (bench.join("a", 1).await, bench.create(overlapping("j")).await);
+    failed(bench, &lease, &job, 10).await;
+    pass(bench, &[&job]).await;
+    bench.go(2 * DAY);
+    let mut look = opened.connect().await;
+    let all = "select name, value from counters where name <> 'days_closed' order by name";
+    let before: Vec<(String, i64)> = sqlx::query_as(all).fetch_all(&mut look).await.unwrap();
+    bench.store.prune(s(DAY), 100).await.unwrap();
+    let closed = "select value from counters where name = 'days_closed'";
+    assert_eq!(sqlx::query_scalar::<_, i64>(closed).fetch_one(&mut look).await.unwrap(), s(DAY).millis());
+    assert_eq!(sqlx::query_as::<_, (String, i64)>(all).fetch_all(&mut look).await.unwrap(), before);
+}
+
 #[tokio::test]
 async fn a_deleted_job_takes_only_its_own_last_run() {
     let opened = bench().await;

@@ -162,12 +162,14 @@ async fn a_stale_row_of_an_old_claim_that_a_newer_claim_has_changed_stays() {
     assert_eq!(left, 1);
 }
 
-/// The jobs `a` and `b`, which follows it, and a run of `a` that a node has claimed.
-async fn followed(opened: &Opened) -> ClaimedRun {
+/// The job `a`, these jobs, which follow it, and a run of `a` that a node has claimed.
+async fn followed(opened: &Opened, children: &[&str]) -> ClaimedRun {
     let bench = &opened.bench;
     let (lease, job) = (bench.join("n", 1).await, bench.create(spec("a")).await);
-    let depends_on = vec![DependsOn { job: "a".into(), when: When::Succeeded }];
-    bench.create(JobSpec { schedule: None, depends_on, ..spec("b") }).await;
+    for child in children {
+        let depends_on = vec![DependsOn { job: "a".into(), when: When::Succeeded }];
+        bench.create(JobSpec { schedule: None, depends_on, ..spec(child) }).await;
+    }
     bench.go(10);
     bench.claimed(&lease, &job, 10).await
 }
@@ -176,7 +178,7 @@ async fn followed(opened: &Opened) -> ClaimedRun {
 #[tokio::test]
 async fn a_cancelled_flow_leaves_a_run_whose_settlement_was_under_way() {
     let opened = bench().await;
-    let root = followed(&opened).await;
+    let root = followed(&opened, &["b"]).await;
     let mut settle = opened.connect().await;
     run(&mut settle, "begin; update runs set state = 2, finished_at = 1, incarnation = null").await;
     let store = opened.store.clone();
@@ -187,20 +189,22 @@ async fn a_cancelled_flow_leaves_a_run_whose_settlement_was_under_way() {
     assert_eq!(opened.bench.run(root.id).await.state, State::Succeeded);
 }
 
-/// A child is judged by its job as it is when the job is locked.
+/// A child is judged by its job as it is when the job is locked (`lock_job` for one child, `lock_jobs` for several).
 #[tokio::test]
 async fn a_flow_starts_no_run_of_a_job_whose_pause_was_under_way() {
-    let opened = bench().await;
-    let root = followed(&opened).await;
-    opened.bench.settle(&root, Verdict::Succeeded).await;
-    let mut edit = opened.connect().await;
-    run(&mut edit, "begin; select from epochs for update").await;
-    run(&mut edit, "update jobs set paused_at = 1 where name = 'b'").await;
-    let (store, flow) = (opened.store.clone(), root.id);
-    let mut advance = tokio::spawn(async move { store.advance_flow(flow).await.unwrap().started });
-    waits_for_a_lock(&opened, &mut advance).await;
-    run(&mut edit, "commit").await;
-    assert_eq!(advance.await.unwrap(), 0);
+    for children in [&["b"][..], &["b", "c"]] {
+        let opened = bench().await;
+        let root = followed(&opened, children).await;
+        opened.bench.settle(&root, Verdict::Succeeded).await;
+        let mut edit = opened.connect().await;
+        run(&mut edit, "begin; select from epochs for update").await;
+        run(&mut edit, "update jobs set paused_at = 1 where name = 'b'").await;
+        let (store, flow) = (opened.store.clone(), root.id);
+        let mut advance = tokio::spawn(async move { store.advance_flow(flow).await.unwrap().started });
+        waits_for_a_lock(&opened, &mut advance).await;
+        run(&mut edit, "commit").await;
+        assert_eq!(advance.await.unwrap(), children.len() - 1);
+    }
 }
 
 /// A search for lost claims that waits in the middle: it has read which leases have ended, and lists the claims of the first.
@@ -251,4 +255,45 @@ async fn the_bound_of_a_lease_that_is_taken_again_during_a_search_stays() {
     search.await.unwrap();
     let bound = bench.store.listed_claims(&again, None, 10).await.unwrap().open_from.unwrap();
     assert!(bound <= claimed.id, "{bound}");
+}
+
+/// `forget_lease` removes the lease that it names, which has no claims. The claims of a lease that ends meanwhile are not
+/// listed yet, so without its lease they would never be found.
+#[tokio::test]
+async fn a_lease_that_ends_while_another_is_removed_stays() {
+    let opened = bench().await;
+    let bench = &opened.bench;
+    let (without_claims, stuck) = (bench.join("a", 1).await, bench.join("b", 2).await);
+    let (ending, alive) = (bench.join("c", 3).await, bench.join("d", 4).await);
+    let job = bench.create(overlapping("j")).await;
+    bench.go(20);
+    let (claimed, last) = (bench.claimed(&stuck, &job, 10).await, bench.claimed(&ending, &job, 20).await);
+    bench.store.leave(&without_claims).await.unwrap();
+    bench.store.leave(&stuck).await.unwrap();
+    let (mut session, search) = search_under_way(&opened, alive.clone(), &claimed).await;
+    bench.store.leave(&ending).await.unwrap();
+    run(&mut session, "rollback").await;
+    search.await.unwrap();
+    assert!(bench.store.load_lost(&alive, 10).await.unwrap().contains(&last));
+}
+
+/// `forget_lease` removes only a lease that has ended. The search reads the leases in the order of their bounds, so it has
+/// not reached the younger one yet.
+#[tokio::test]
+async fn a_lease_that_is_taken_again_while_it_is_removed_stays() {
+    let opened = bench().await;
+    let bench = &opened.bench;
+    let (stuck, alive) = (bench.join("a", 1).await, bench.join("b", 2).await);
+    let job = bench.create(spec("j")).await;
+    bench.go(10);
+    let claimed = bench.claimed(&stuck, &job, 10).await;
+    bench.go(30);
+    let without_claims = bench.join("c", 3).await;
+    bench.store.leave(&without_claims).await.unwrap();
+    bench.store.leave(&stuck).await.unwrap();
+    let (mut session, search) = search_under_way(&opened, alive, &claimed).await;
+    let again = bench.join("c", 3).await;
+    run(&mut session, "rollback").await;
+    search.await.unwrap();
+    bench.store.raise_fence(&again).await.unwrap();
 }

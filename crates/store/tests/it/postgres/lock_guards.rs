@@ -20,7 +20,7 @@ use super::{
     guards::{run, waits_for_a_lock, waits_or_ends},
 };
 
-/// A join reads the leases of its name only when they are locked, so a renewal that was under way counts (`join_lock`).
+/// A join reads the leases of its name only when they are locked, so a renewal that was under way counts (`lock_name`).
 #[tokio::test]
 async fn a_name_stays_with_a_lease_whose_renewal_was_under_way() {
     let opened = bench().await;
@@ -36,7 +36,7 @@ async fn a_name_stays_with_a_lease_whose_renewal_was_under_way() {
     assert!(matches!(refused, Err(StoreError::NodeNameTaken(_))), "{refused:?}");
 }
 
-/// A settlement that puts a run back judges the run only when it is locked (`settle_held`).
+/// A settlement that puts a run back judges the run only when it is locked (`lock_settled`).
 #[tokio::test]
 async fn a_run_whose_cancel_was_under_way_is_not_put_back() {
     let opened = bench().await;
@@ -189,7 +189,7 @@ async fn a_renewal_does_not_wait_for_a_lease_that_it_could_shorten() {
     assert!(!waits_or_ends(&opened, &mut renewal).await, "it waits for the other lease");
 }
 
-/// `claimed_listed_held` also locks claims older than every bound: a settlement under way may put such a run back.
+/// `lock_claimed_listed` also locks claims older than every bound: a settlement under way may put such a run back.
 #[tokio::test]
 async fn a_change_of_the_queue_waits_for_the_settlement_of_an_old_claim() {
     let opened = bench().await;
@@ -246,23 +246,29 @@ async fn a_job_is_left_out_while_an_edit_waits_at_its_gate() {
     claims_nothing_beside(&opened, "select pg_advisory_xact_lock(8640, gate) from generate_series(0, 63) gate").await;
 }
 
-/// `epochs_held` waits at the gates of the jobs, so that a stream of claims does not starve it.
+/// `lock_epoch` and, for several jobs, `lock_epochs` wait at the gates of the jobs, so that a stream of claims does not
+/// starve them.
 #[tokio::test]
 async fn a_new_version_of_a_calendar_waits_at_the_gates_of_its_jobs() {
-    let opened = bench().await;
-    let put = |date: &str| {
-        let spec = CalendarSpec::new("UTC", vec![date.parse().unwrap()], vec![]).unwrap();
-        PutCalendar { name: "c".into(), spec, if_match: None }
-    };
-    opened.store.put_calendar(TENANT, &actor(), put("1999-01-01")).await.unwrap();
-    let mut naming = spec("j");
-    naming.schedule.as_mut().unwrap().exclude = vec!["c".into()];
-    opened.bench.create(naming).await;
-    let mut claims = opened.connect().await;
-    run(&mut claims, "begin; select pg_advisory_xact_lock_shared(8640, gate) from generate_series(0, 63) gate").await;
-    let (store, version) = (opened.store.clone(), put("2026-11-16"));
-    let mut putting = tokio::spawn(async move { store.put_calendar(TENANT, &actor(), version).await });
-    waits_for_a_lock(&opened, &mut putting).await;
-    run(&mut claims, "commit").await;
-    putting.await.unwrap().unwrap();
+    for users in [&["j"][..], &["j", "k"]] {
+        let opened = bench().await;
+        let put = |date: &str| {
+            let spec = CalendarSpec::new("UTC", vec![date.parse().unwrap()], vec![]).unwrap();
+            PutCalendar { name: "c".into(), spec, if_match: None }
+        };
+        opened.store.put_calendar(TENANT, &actor(), put("1999-01-01")).await.unwrap();
+        for name in users {
+            let mut naming = spec(name);
+            naming.schedule.as_mut().unwrap().exclude = vec!["c".into()];
+            opened.bench.create(naming).await;
+        }
+        let mut claims = opened.connect().await;
+        run(&mut claims, "begin; select pg_advisory_xact_lock_shared(8640, gate) from generate_series(0, 63) gate")
+            .await;
+        let (store, version) = (opened.store.clone(), put("2026-11-16"));
+        let mut putting = tokio::spawn(async move { store.put_calendar(TENANT, &actor(), version).await });
+        waits_for_a_lock(&opened, &mut putting).await;
+        run(&mut claims, "commit").await;
+        putting.await.unwrap().unwrap();
+    }
 }

@@ -13,14 +13,10 @@ use everytick_store::{
 };
 use sqlx::{Connection, PgConnection};
 
-use super::bench;
-
-async fn run(connection: &mut PgConnection, text: &str) {
-    sqlx::raw_sql(sqlx::AssertSqlSafe(text.to_owned())).execute(connection).await.unwrap();
-}
-
-/// Long enough for a statement that does not block.
-const A_WHILE: Duration = Duration::from_millis(300);
+use super::{
+    bench,
+    guards::{run, waits_for_a_lock},
+};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_batch_that_waited_records_no_tick_of_a_job_whose_pause_was_answered() {
@@ -34,9 +30,8 @@ async fn a_batch_that_waited_records_no_tick_of_a_job_whose_pause_was_answered()
         bench.go(9);
         let store = opened.store.clone();
         let batch = [ticks(&paused, 1, rows(&paused)), ticks(&other, 1, rows(&other))];
-        let recording = tokio::spawn(async move { store.record(&lease, &batch).await });
-        tokio::time::sleep(A_WHILE).await;
-        assert!(!recording.is_finished(), "it waits for the lease");
+        let mut recording = tokio::spawn(async move { store.record(&lease, &batch).await });
+        waits_for_a_lock(&opened, &mut recording).await;
         assert_eq!(bench.edit("paused", pause()).await.effective_at, Some(s(9)));
         bench.go(20);
         bench.store.now().await.unwrap();
@@ -105,9 +100,8 @@ async fn an_edit_waits_for_the_batch_in_progress_and_sees_its_ticks() {
     let mut recorder = opened.connect().await;
     run(&mut recorder, &format!("begin; select * from epochs where job = '{}' for key share", job.id)).await;
     let store = opened.store.clone();
-    let editing = tokio::spawn(async move { store.edit_job(TENANT, &actor(), change("j", pause())).await });
-    tokio::time::sleep(A_WHILE).await;
-    assert!(!editing.is_finished(), "it waits for the batch");
+    let mut editing = tokio::spawn(async move { store.edit_job(TENANT, &actor(), change("j", pause())).await });
+    waits_for_a_lock(&opened, &mut editing).await;
     let row = tick(&job, 10, Fate::Run).tick;
     let insert = format!(
         "insert into runs (id, tenant, job, cause, scheduled_at, due_at, state, late, force, attempt, lost, fence, finished_at, skip_reason)
@@ -135,9 +129,8 @@ async fn take_over_waits_for_the_statement_of_the_dead_node_and_the_next_one_is_
         .await;
     bench.go(15);
     let (store, lease) = (opened.store.clone(), new.clone());
-    let acquiring = tokio::spawn(async move { store.acquire(&lease, &PartitionSet::all(256)).await });
-    tokio::time::sleep(A_WHILE).await;
-    assert!(!acquiring.is_finished(), "it waits for the dead node's statement");
+    let mut acquiring = tokio::spawn(async move { store.acquire(&lease, &PartitionSet::all(256)).await });
+    waits_for_a_lock(&opened, &mut acquiring).await;
     run(&mut in_flight, "commit").await;
     assert_eq!(acquiring.await.unwrap().unwrap(), all);
     // Rejected even if the clock is set back to before the expiry.
@@ -148,19 +141,20 @@ async fn take_over_waits_for_the_statement_of_the_dead_node_and_the_next_one_is_
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_batch_that_waits_while_its_node_is_fenced_records_nothing() {
-    let opened = bench().await;
-    let bench = &opened.bench;
-    let (lease, job) = (bench.join("a", 1).await, bench.create(spec("j")).await);
-    bench.go(10);
-    let mut fencing = opened.connect().await;
-    run(&mut fencing, "begin; update leases set fence = fence + 1").await;
-    let (store, batch) = (opened.store.clone(), [ticks(&job, 1, vec![born(&job, 10)])]);
-    let recording = tokio::spawn(async move { store.record(&lease, &batch).await });
-    tokio::time::sleep(A_WHILE).await;
-    assert!(!recording.is_finished());
-    run(&mut fencing, "commit").await;
-    assert!(matches!(recording.await.unwrap(), Err(StoreError::LeaseLost)));
-    assert!(bench.history(&job).await.is_empty());
+    for rows in FORMS {
+        let opened = bench().await;
+        let bench = &opened.bench;
+        let (lease, job) = (bench.join("a", 1).await, bench.create(spec("j")).await);
+        bench.go(20);
+        let mut fencing = opened.connect().await;
+        run(&mut fencing, "begin; update leases set fence = fence + 1").await;
+        let (store, batch) = (opened.store.clone(), [ticks(&job, 1, rows(&job))]);
+        let mut recording = tokio::spawn(async move { store.record(&lease, &batch).await });
+        waits_for_a_lock(&opened, &mut recording).await;
+        run(&mut fencing, "commit").await;
+        assert!(matches!(recording.await.unwrap(), Err(StoreError::LeaseLost)));
+        assert!(bench.history(&job).await.is_empty());
+    }
 }
 
 #[tokio::test]
@@ -191,9 +185,8 @@ async fn a_range_that_waited_for_an_edit_is_stale() {
     let mut editor = opened.connect().await;
     run(&mut editor, &format!("begin; select * from epochs where job = '{}' for update", job.id)).await;
     let (store, plan) = (opened.store.clone(), range(&job, 1, 10, 200));
-    let writing = tokio::spawn(async move { store.record_range(&lease, &plan).await });
-    tokio::time::sleep(A_WHILE).await;
-    assert!(!writing.is_finished());
+    let mut writing = tokio::spawn(async move { store.record_range(&lease, &plan).await });
+    waits_for_a_lock(&opened, &mut writing).await;
     run(&mut editor, "update epochs set epoch = 2; commit").await;
     assert_eq!(writing.await.unwrap().unwrap(), everytick_store::RangeAnswer::Stale);
 }
