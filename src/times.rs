@@ -52,4 +52,16 @@ impl Times {
         }
         Ok(resolved.at)
     }
+
+    /// As [`read`](Self::read). A day without a time of day is a period: then also returns its end.
+    pub(crate) fn read_period(
+        self,
+        flag: &str,
+        text: &InstantText,
+        lean: Lean,
+        job: Option<&str>,
+    ) -> Result<(DbTime, Option<DbTime>), Failure> {
+        let from = self.read(flag, text, lean, job)?;
+        Ok((from, text.end_of_day(SystemClock.now(), &self.zone(job))))
+    }
 }

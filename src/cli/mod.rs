@@ -6,6 +6,7 @@ mod calendar;
 mod cluster;
 mod completions;
 mod cron;
+mod explanation;
 mod flow;
 mod flow_graph;
 mod job;

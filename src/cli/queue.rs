@@ -86,6 +86,8 @@ struct Queue {
     later: u64,
     oldest: Option<DbTime>,
     claimed: u64,
+    #[serde(default)]
+    asked_at: Option<DbTime>,
 }
 
 impl QueueCommand {
@@ -112,11 +114,12 @@ impl List {
                 Text::number(queue.later.to_string()),
                 Text::number(queue.claimed.to_string()),
                 Text::plain(queue.oldest.map(|at| out.time(at)).unwrap_or_default()),
+                Text::plain(queue.asked_at.map(|at| out.time(at)).unwrap_or_default()),
                 Text::number(queue.concurrency.map(|n| n.to_string()).unwrap_or_default()),
                 Text::plain(queue.rate.clone().unwrap_or_default()),
             ]
         };
-        let header = ["QUEUE", "DUE", "LATER", "CLAIMED", "OLDEST", "CONCURRENCY", "RATE"];
+        let header = ["QUEUE", "DUE", "LATER", "CLAIMED", "OLDEST", "LAST ASKED", "CONCURRENCY", "RATE"];
         Ok(out.table(&header, queues.iter().map(row).collect())?)
     }
 }
@@ -132,6 +135,10 @@ fn show(answer: &Answer, out: Output) -> anyhow::Result<()> {
         ("Later", Text::plain(queue.later.to_string())),
         ("Claimed", Text::plain(queue.claimed.to_string())),
         ("Oldest", Text::plain(queue.oldest.map(|at| out.time(at)).unwrap_or_default())),
+        (
+            "Last asked",
+            Text::plain(queue.asked_at.map_or_else(|| "no worker has asked yet".to_owned(), |at| out.time(at))),
+        ),
         ("Concurrency", Text::plain(queue.concurrency.map(|n| n.to_string()).unwrap_or_default())),
         ("Rate", Text::plain(queue.rate.clone().unwrap_or_default())),
     ])?)

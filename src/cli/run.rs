@@ -15,6 +15,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{
+    explanation,
     job::{self, PageFlags, job_ref},
     redrive::{self, Redrive},
     started::Wait,
@@ -67,6 +68,14 @@ const ATTEMPTS_HELP: &str = "\
 Examples:
   everytick run attempts 01a1e327-d180-8de1-92e3-d388a74d8fe4";
 
+const EXPLAIN_HELP: &str = "\
+Examples:
+  everytick run explain 01a1e327-d180-8de1-92e3-d388a74d8fe4
+  everytick run explain 01a1e327-d180-8de1-92e3-d388a74d8fe4 -o json | jq -r .reason
+
+Names what the run waits for: its next attempt, another run of the job, a worker, a limit of its queue, or a node. Of a run
+that has ended, names the error and the attempts; of a skip, the run that was in the way or the parent that failed.";
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum RunCommand {
     /// List runs and skipped ticks, newest first
@@ -75,6 +84,9 @@ pub(crate) enum RunCommand {
     /// Show one run
     #[command(after_help = GET_HELP)]
     Get(One),
+    /// Explain why a run waits, how it ended, or why it was skipped
+    #[command(after_help = EXPLAIN_HELP)]
+    Explain(One),
     /// Cancel a run that waits or is in progress
     #[command(after_help = CANCEL_HELP)]
     Cancel(One),
@@ -216,6 +228,9 @@ impl RunCommand {
                 let run: RunView = answer.read()?;
                 let zone = job::zone(client, &run.job).await?;
                 print_run(out.in_zone(zone.as_deref()), run)
+            }
+            Self::Explain(One { run }) => {
+                explanation::print(out, &client.get(&["runs", &run.to_string(), "explain"]).send().await?)
             }
             Self::Cancel(One { run }) => {
                 let answer = client.post(&["runs", &run.to_string(), "cancel"]).send().await?;

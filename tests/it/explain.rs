@@ -9,11 +9,11 @@ use everytick_domain::{
 };
 use everytick_store::{
     Limits, ManualClock, NewJob, Raise, SqliteStore, Store, SystemClock, WallClock,
-    conformance::{TENANT, actor, job_id, schedule, spec},
+    conformance::{TENANT, actor, job_id, schedule, server::Server as Postgres, spec},
 };
 use serde_json::Value;
 
-use crate::support::{Server, wait_for};
+use crate::support::{Server, Sink, wait_for};
 
 const DAY: Span = Span::days(1);
 
@@ -31,6 +31,12 @@ async fn a_job_of_long_ago(data: &std::path::Path) {
     let raise = Raise { job: made.job.id, epoch: Epoch::from_raw(1), cursor };
     assert_eq!(store.raise_cursors(&[raise]).await.unwrap().len(), 1);
     store.close().await;
+}
+
+/// The message and the details of an answer.
+fn whole(answer: &Value) -> String {
+    let details = answer["details"].as_array().unwrap().iter().map(|detail| detail.as_str().unwrap());
+    std::iter::once(answer["message"].as_str().unwrap()).chain(details).collect::<Vec<_>>().join("\n")
 }
 
 fn midnight(at: DbTime) -> DbTime {
@@ -63,7 +69,7 @@ fn every_situation_is_explained() {
     let says = |told: &Value, kind: &str, words: &[&str]| {
         assert_eq!(told["kind"], kind, "{told}");
         for word in words {
-            assert!(told["message"].as_str().unwrap().contains(word), "{word} is missing in {told}");
+            assert!(whole(told).contains(word), "{word} is missing in {told}");
         }
     };
     let ended = |job: &str, state: &str| {
@@ -158,4 +164,225 @@ fn every_situation_is_explained() {
 
     server.everytick(&["job", "explain", "nobody"]).failed(3);
     assert!(server.everytick(&["job", "explain", "well", "--at", "noon"]).failed(2).contains("RFC 3339"));
+}
+
+/// Asks a question twice, as text and as JSON. Both contain the same answer.
+fn ask(server: &Server, question: &[&str]) -> Value {
+    let answer = server.everytick(&[question, &["-o", "json"]].concat()).json();
+    let text = server.everytick(question).ok();
+    // The present time, and durations such as "in 40s", differ between the two calls.
+    let begins = |text: &str| text.split_once(": ").unwrap().1.chars().take(20).collect::<String>();
+    assert_eq!(begins(&text), begins(answer["message"].as_str().unwrap()), "{question:?}");
+    for command in answer["commands"].as_array().unwrap() {
+        assert!(text.contains(&format!("  $ {}\n", command.as_str().unwrap())), "{command}: {text}");
+    }
+    answer
+}
+
+/// Checks the kind and the reason of an answer, and its text.
+#[track_caller]
+fn check(answer: &Value, kind: &str, reason: Option<&str>, words: &[&str]) {
+    assert_eq!((answer["kind"].as_str(), answer["reason"].as_str()), (Some(kind), reason), "{answer}");
+    for word in words {
+        assert!(whole(answer).contains(word), "{word:?} is missing in {}", whole(answer));
+    }
+}
+
+fn id(value: &Value) -> &str {
+    value.as_str().unwrap()
+}
+
+/// The newest run of a job in this state.
+fn newest(server: &Server, job: &str, state: &str) -> Value {
+    wait_for(&format!("a {state} run of {job}"), || {
+        let list = server.everytick(&["job", "runs", job, "--status", state, "-o", "json"]).json();
+        list["items"].as_array()?.iter().find(|run| run["from"].is_null()).cloned()
+    })
+}
+
+fn trigger(server: &Server, job: &str) -> String {
+    server.everytick(&["job", "trigger", job]).stdout.trim().to_owned()
+}
+
+const NEW_YORK: [&str; 4] = ["--cron", "30 2 * * *", "--tz", "America/New_York"];
+
+fn ask_about_the_schedule(server: &Server) {
+    let create = |name: &str, more: &[&str]| {
+        server.everytick(&[&["job", "create", name], &NEW_YORK[..], more, &["--", "true"]].concat()).ok();
+    };
+    create("nightly", &[]);
+    // 1: why has it not run yet?
+    let answer = ask(server, &["job", "explain", "nightly"]);
+    check(&answer, "not_yet_due", None, &["the first tick; not yet due: it will run in"]);
+    let (local, at) = (id(&answer["local"]), id(&answer["at"]));
+    assert!(id(&answer["message"]).starts_with(&format!("{local} ({at}): ")), "the job's zone, and UTC beside it");
+    assert!(local.contains("T02:30:00-0"), "{local}");
+    assert_eq!((&answer["next_tick"], &answer["timezone"]), (&answer["at"], &"America/New_York".into()));
+
+    // 2: why not last night?
+    let answer = ask(server, &["job", "explain", "nightly", "--at", "yesterday 02:30"]);
+    check(&answer, "not_yet_made", None, &["the job did not exist yet; local created it at", "next tick: "]);
+
+    // 3: will it run at Christmas?
+    let answer = ask(server, &["job", "explain", "nightly", "--at", "2099-12-25"]);
+    check(&answer, "not_yet_due", None, &["not yet due: it will run in"]);
+    assert_eq!(answer["local"], "2099-12-25T02:30:00-05:00");
+    server.everytick(&["calendar", "set", "holidays", "--tz", "America/New_York", "--date", "2099-12-25"]).ok();
+    create("working-days", &["--exclude", "holidays"]);
+    let answer = ask(server, &["job", "explain", "working-days", "--at", "2099-12-25"]);
+    check(&answer, "will_be_skipped", None, &["calendar holidays excludes it"]);
+
+    // 10: what happens at the DST gap?
+    let answer = ask(server, &["job", "explain", "nightly", "--at", "2099-03-08 02:30"]);
+    check(&answer, "not_yet_due", None, &["02:30 does not exist, fires at 03:00; clocks go forward 1h"]);
+    assert_eq!(answer["local"], "2099-03-08T03:00:00-04:00");
+    create("no-shift", &["--gap", "skip"]);
+    for at in ["2099-03-08 02:30", "2099-03-08"] {
+        let answer = ask(server, &["job", "explain", "no-shift", "--at", at]);
+        let words = ["02:30 does not exist, does not fire (gap: skip)", "2099-03-07T02:30:00-05:00"];
+        check(&answer, "not_a_tick", None, &words);
+    }
+    let rows = server.everytick(&["job", "next", "no-shift", "-n", "2", "--from", "2099-03-07"]).ok();
+    assert!(rows.contains("2099-03-08T02:30:00") && rows.contains("does not fire (gap: skip)"), "{rows}");
+}
+
+fn ask_about_runs(server: &Server, sink: &Sink) {
+    let create = |name: &str, more: &[&str]| server.everytick(&[&["job", "create", name], more].concat()).ok();
+    // 2: why not last night? The job was paused.
+    create("rested", &["--every", "1s", "--", "true"]);
+    server.everytick(&["job", "pause", "rested", "--note", "night shift"]).ok();
+    let answer = ask(server, &["job", "explain", "rested", "--at", "2099-01-01T00:00:00Z"]);
+    check(&answer, "paused", None, &["paused by local at", "(night shift)"]);
+
+    // 4: why did it stop? The receiver answered 410.
+    create("gone", &["--every", "1s", "--url", &sink.url()]);
+    wait_for("the job to be paused", || {
+        let answer = server.everytick(&["job", "explain", "gone", "-o", "json"]).json();
+        (answer["kind"] == "paused").then_some(())
+    });
+    let answer = ask(server, &["job", "explain", "gone"]);
+    assert!(whole(&answer).contains("410"), "{answer}");
+    assert!(answer["next_tick"].is_null(), "{answer}");
+    let next = server.everytick(&["job", "next", "gone"]);
+    assert!(next.stderr.contains("no ticks while the job is paused"), "{next:?}");
+
+    // 5: why did it fail?
+    create("broken", &["--shell", "echo no space left >&2; exit 3"]);
+    let failed = trigger(server, "broken");
+    newest(server, "broken", "failed");
+    let answer = ask(server, &["run", "explain", &failed]);
+    let words = ["failed at", "after 1 attempt: ", "3", "max_retries is 0", "triggered by local at"];
+    check(&answer, "run", Some("attempts_used"), &words);
+    assert!(answer["commands"].as_array().unwrap().contains(&format!("everytick run log {failed}").into()), "{answer}");
+    assert_eq!(ask(server, &["job", "explain", "broken"])["run"], failed.as_str(), "its newest run");
+
+    // 6: why was it skipped? The answer names the run in the way.
+    create("long", &["--", "sleep", "600"]);
+    let first = trigger(server, "long");
+    newest(server, "long", "claimed");
+    let skipped = trigger(server, "long");
+    let answer = ask(server, &["run", "explain", &skipped]);
+    check(&answer, "skipped", None, &[&format!("still open: run {first} (in progress since "), "overlap is skip"]);
+    let other = &answer["in_the_way"][0];
+    assert_eq!((&other["run"], &other["state"]), (&first.as_str().into(), &"claimed".into()), "{answer}");
+    assert!(other["since"].is_string() && other["node"].is_string(), "{answer}");
+    server.everytick(&["run", "cancel", &first]).ok();
+    check(&ask(server, &["run", "explain", &first]), "run", Some("cancelled"), &["was cancelled by local at"]);
+    check(&ask(server, &["run", "explain", &skipped]), "skipped", None, &[&first, "it was cancelled"]);
+
+    // 7: was it backfilled?
+    create("hourly", &["--cron", "0 * * * *", "--", "true"]);
+    let hour = |ago: u64| {
+        let now = SystemClock.now().millis();
+        DbTime::from_millis(now / 3_600_000 * 3_600_000).minus(Span::hours(ago)).to_string()
+    };
+    let (tick, to) = (hour(2), hour(1));
+    let args = ["job", "backfill", "hourly", "--from", &tick, "--to", &to, "--wait", "-o", "json"];
+    let backfill = server.everytick(&args).json();
+    let answer = ask(server, &["job", "explain", "hourly", "--at", &tick]);
+    check(&answer, "not_yet_made", None, &["backfilled: run ", "succeeded (backfill ", "by local at"]);
+    assert_eq!(answer["backfilled"][0]["backfill"], backfill["id"]);
+    let answer = ask(server, &["run", "explain", id(&answer["backfilled"][0]["run"])]);
+    let words = [&format!("created by backfill {}", id(&backfill["id"])), &format!("for the tick {tick}")];
+    check(&answer, "run", Some("succeeded"), &words.map(String::as_str));
+}
+
+fn ask_about_flows_and_queues(server: &Server) {
+    let create = |name: &str, more: &[&str]| server.everytick(&[&["job", "create", name], more].concat()).ok();
+    // 8: why did it not run in the flow?
+    create("extract", &["--shell", "exit 1"]);
+    create("transform", &["--after", "extract", "--", "true"]);
+    create("load", &["--after", "transform", "--", "true"]);
+    check(
+        &ask(server, &["job", "explain", "load"]),
+        "no_schedule",
+        None,
+        &["it has not run yet", "transform has succeeded"],
+    );
+    let root = trigger(server, "extract");
+    let skipped = newest(server, "load", "skipped");
+    let words = [
+        "parent transform was skipped, and depends_on requires succeeded",
+        "transform was skipped because parent extract failed",
+        &format!("run {root} of extract failed at"),
+        "it runs when transform has succeeded, or when it is triggered",
+    ];
+    check(&ask(server, &["job", "explain", "load"]), "skipped", None, &words);
+    check(&ask(server, &["run", "explain", id(&skipped["id"])]), "skipped", None, &words[..3]);
+
+    // 9: why does the queue job not start?
+    create("mails", &["--queue", "mail"]);
+    let first = trigger(server, "mails");
+    let answer = ask(server, &["run", "explain", &first]);
+    check(&answer, "run", Some("no_worker"), &["in queue mail: no worker has asked for queue mail yet"]);
+    assert_eq!(answer["queue"]["asked_at"], Value::Null);
+    let worker = ["worker", "--queue", "mail", "--name", "mailer-1", "--", "true"];
+    let mut worker = server.command(&worker).spawn().unwrap();
+    newest(server, "mails", "succeeded");
+    let stopped = std::process::Command::new("sh").args(["-c", "kill -s TERM $0", &worker.id().to_string()]).status();
+    assert!(stopped.unwrap().success());
+    wait_for("the worker to stop", || worker.try_wait().unwrap());
+    let second = trigger(server, "mails");
+    let answer = ask(server, &["run", "explain", &second]);
+    check(&answer, "run", Some("no_worker"), &["no worker has asked for queue mail since 20", "when mailer-1 did"]);
+    assert_eq!(answer["queue"]["asked_by"], "mailer-1");
+    let queue = server.everytick(&["queue", "get", "mail", "-o", "json"]).json();
+    assert_eq!(queue["asked_at"], answer["queue"]["asked_at"]);
+}
+
+fn gone() -> Sink {
+    Sink::answering(|_| "410 Gone".to_owned())
+}
+
+#[test]
+fn ten_questions_of_the_night_are_answered() {
+    let sink = gone();
+    let flags = ["--enable-shell", "--allow-webhook-range", "127.0.0.0/8"];
+    let server = Server::builder().flags(&flags).start();
+    ask_about_the_schedule(&server);
+    ask_about_runs(&server, &sink);
+    ask_about_flows_and_queues(&server);
+    let waits = newest(&server, "mails", "waiting");
+    let (dir, _, _) = server.stop();
+    let server = Server::builder().flags(&flags).dir(dir).start();
+    let answer = ask(&server, &["run", "explain", id(&waits["id"])]);
+    check(&answer, "run", Some("no_worker"), &["no worker has asked for queue mail since 20"]);
+
+    assert!(server.everytick(&["run", "explain", "01a1e327-d180-8de1-92e3-d388a74d8fe4"]).failed(3).contains("run"));
+}
+
+#[test]
+fn ten_questions_of_the_night_are_answered_on_postgresql() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (database, sink) = (runtime.block_on(Postgres::shared().blank()), gone());
+    let flags = ["--enable-shell", "--allow-webhook-range", "127.0.0.0/8", "--database-url", &database.url];
+    let server = Server::builder().flags(&flags).flags(&["--node-name", "a"]).start();
+    ask_about_the_schedule(&server);
+    ask_about_runs(&server, &sink);
+    ask_about_flows_and_queues(&server);
+    // Another node knows it too.
+    let other = Server::builder().flags(&flags).flags(&["--node-name", "b"]).start();
+    let waits = newest(&other, "mails", "waiting");
+    let answer = ask(&other, &["run", "explain", id(&waits["id"])]);
+    check(&answer, "run", Some("no_worker"), &["no worker has asked for queue mail since 20"]);
 }

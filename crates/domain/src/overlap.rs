@@ -186,7 +186,15 @@ impl JobRuns {
 /// The error text recorded on a superseded run.
 #[must_use]
 pub fn superseded_error(to: RunId) -> String {
-    format!("cancelled: superseded by run {to}, because overlap is cancel_previous")
+    format!("{SUPERSEDED}{to}, because overlap is cancel_previous")
+}
+
+const SUPERSEDED: &str = "cancelled: superseded by run ";
+
+/// The newer run that [`superseded_error`] names.
+#[must_use]
+pub fn superseded_by(error: &str) -> Option<RunId> {
+    error.strip_prefix(SUPERSEDED)?.split(',').next()?.parse().ok()
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use everytick_domain::{
     calendar::Calendar,
-    explain::Facts,
+    explain::{Facts, Question, RunFacts},
     ids::{BackfillId, JobId, RunId, TenantId},
     time::{DbTime, Span},
 };
@@ -130,15 +130,14 @@ impl Queries {
         self.store.list_audit(tenant, before, limit).await
     }
 
-    /// The facts that explain a job at `at`, or now, and the instant for which they are true.
-    pub async fn facts(
-        &self,
-        tenant: TenantId,
-        job: &JobRef,
-        at: Option<DbTime>,
-        history: Span,
-    ) -> Result<(Facts, DbTime)> {
-        self.store.load_facts(tenant, job, at, history).await
+    /// What explains an instant of a job.
+    pub async fn facts(&self, tenant: TenantId, job: &JobRef, question: Question, history: Span) -> Result<Facts> {
+        self.store.load_facts(tenant, job, question, history).await
+    }
+
+    /// What explains the state of a run.
+    pub async fn run_facts(&self, tenant: TenantId, run: RunId) -> Result<RunFacts> {
+        self.store.load_run_facts(tenant, run).await
     }
 
     /// The nodes, and the owners of the partitions.

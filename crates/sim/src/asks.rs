@@ -80,6 +80,7 @@ impl Db {
             self.jobs.remove(id);
         }
         self.prune_backfills(before);
+        self.asked.retain(|_, asked| asked.at >= before);
         let requests = self.requests.len();
         self.requests.retain(|_, row| row.at >= now.minus(IDEMPOTENCY_KEPT));
         let requests = (requests - self.requests.len()) as u64;

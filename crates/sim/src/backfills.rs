@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use async_trait::async_trait;
 use everytick_domain::{
     backfill::{BACKFILL_OPEN_MAX, BackfillState, Origin, Step, Stretch},
-    explain::BACKFILLED_SHOWN_MAX,
+    explain::{BACKFILLED_SHOWN_MAX, Backfilled},
     ids::{BackfillId, Fence, JobId, RunId, TenantId},
     job::Job,
     mutant::Mutant,
@@ -322,11 +322,19 @@ impl Db {
         self.insert_run(id, run, None, now);
     }
 
-    /// The ids that the newest backfills over this tick of a job give to their runs.
-    pub(super) fn backfilled(&self, job: JobId, at: DbTime) -> Vec<RunId> {
+    /// The newest backfills over this tick of a job.
+    pub(super) fn backfills_over(&self, job: JobId, at: DbTime) -> Vec<Backfilled> {
         let covers = |row: &BackfillRow| row.job == job && (row.stretch.from..=row.stretch.to).contains(&at);
         let newest = self.backfills.iter().rev().filter(|(_, row)| covers(row)).take(BACKFILLED_SHOWN_MAX);
-        newest.map(|(id, row)| row.origin(*id).run(job, at)).collect()
+        let backfilled = |(id, row): (&BackfillId, &BackfillRow)| Backfilled {
+            backfill: *id,
+            by: row.created_by.clone(),
+            created_at: row.created_at,
+            run: row.origin(*id).run(job, at),
+            state: None,
+            is_running: row.state == BackfillState::Running && at < row.stretch.to,
+        };
+        newest.map(backfilled).collect()
     }
 
     pub(super) fn prune_backfills(&mut self, before: DbTime) {

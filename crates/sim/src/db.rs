@@ -8,6 +8,7 @@ use std::{
 
 use everytick_domain::{
     calendar::Calendar,
+    explain::Asked,
     home::{BlockClaim, Homes},
     ids::{BackfillId, Epoch, Fence, Incarnation, JobId, RunId, TenantId},
     job::{Job, JobSpec, LATE_AFTER_MAX},
@@ -63,6 +64,8 @@ pub struct Db {
     /// Flows that cannot be advanced.
     pub(super) broken_flows: BTreeSet<RunId>,
     pub(super) queues: BTreeMap<(TenantId, String), QueueRow>,
+    /// When a worker last asked for runs of a queue.
+    pub(super) asked: BTreeMap<(TenantId, String), Asked>,
     pub(super) backfills: BTreeMap<BackfillId, BackfillRow>,
     pub(super) attempts: BTreeMap<(RunId, u32), AttemptRecord>,
     pub(super) leases: BTreeMap<String, LeaseRow>,
@@ -355,6 +358,7 @@ impl Db {
             steps: BTreeMap::new(),
             broken_flows: BTreeSet::new(),
             queues: BTreeMap::new(),
+            asked: BTreeMap::new(),
             backfills: BTreeMap::new(),
             attempts: BTreeMap::new(),
             leases: BTreeMap::new(),

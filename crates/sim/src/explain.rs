@@ -5,12 +5,14 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use everytick_domain::{
     calendar::Calendar,
+    explain::{Backfilled, ClaimFacts, QueueFacts},
     ids::{JobId, RunId, TenantId},
     plan::SkipRange,
+    run::State,
     time::DbTime,
 };
 use everytick_store::{
-    AuditRecord, JobRef, Result, StoreError,
+    AttemptRecord, AuditRecord, JobRef, Result, RunRecord, StoreError,
     tx::{JobRow, explain::ExplainTx},
 };
 
@@ -33,15 +35,59 @@ impl ExplainTx for SimTx<'_> {
         let ranges = self.db.ranges.values().filter(|row| row.job == job && row.range.from <= at);
         Ok(ranges.map(|row| row.range).max_by_key(|range| range.from))
     }
-    async fn backfilled_at(&mut self, job: JobId, at: DbTime) -> Result<Vec<RunId>> {
-        Ok(self.db.backfilled(job, at))
+    async fn backfills_over(&mut self, job: JobId, at: DbTime) -> Result<Vec<Backfilled>> {
+        Ok(self.db.backfills_over(job, at))
     }
     async fn calendars_named(&mut self, tenant: TenantId, names: &[String]) -> Result<Vec<Arc<Calendar>>> {
         Ok(self.db.calendars_named(tenant, names))
     }
-    async fn job_audit(&mut self, tenant: TenantId, job: JobId) -> Result<Vec<AuditRecord>> {
-        let subject = job.to_string();
+    async fn audit_of(&mut self, tenant: TenantId, subject: &str, limit: usize) -> Result<Vec<AuditRecord>> {
         let trail = self.db.audit.iter().filter(|(owner, record)| *owner == tenant && record.subject == subject);
-        Ok(trail.rev().map(|(_, record)| record.clone()).collect())
+        Ok(trail.rev().take(limit).map(|(_, record)| record.clone()).collect())
+    }
+    async fn attempts_of(&mut self, run: RunId) -> Result<Vec<AttemptRecord>> {
+        Ok(self.db.attempts.range((run, 0)..=(run, u32::MAX)).map(|(_, attempt)| attempt.clone()).collect())
+    }
+    async fn runs_between(
+        &mut self,
+        tenant: TenantId,
+        job: JobId,
+        low: RunId,
+        high: RunId,
+        limit: usize,
+    ) -> Result<Vec<RunRecord>> {
+        let runs = self
+            .db
+            .runs_of(job)
+            .rev()
+            .filter(|(id, run)| (low..high).contains(id) && run.tenant == tenant && run.state != State::Skipped);
+        Ok(runs.take(limit).map(|(id, run)| self.db.run_record(id, run)).collect())
+    }
+    async fn last_runs(&mut self, jobs: &[JobId]) -> Result<Vec<RunRecord>> {
+        let last = |job: &JobId| self.db.runs_of(*job).next_back().map(|(id, run)| self.db.run_record(id, run));
+        Ok(jobs.iter().filter_map(last).collect())
+    }
+    async fn queue_facts(&mut self, tenant: TenantId, queue: &str, run: RunId, now: DbTime) -> Result<QueueFacts> {
+        Ok(self.db.queue_facts(tenant, queue, run, now))
+    }
+    async fn claimed_with_key(&mut self, job: JobId, key: &str, limit: usize) -> Result<Vec<RunId>> {
+        let claims = self.db.worker_claims.iter().filter(|(_, claim)| claim.key.as_deref() == Some(key));
+        let of_job = claims.filter(|(run, _)| self.db.runs.get(run).is_some_and(|run| run.job == job));
+        Ok(of_job.take(limit).map(|(run, _)| *run).collect())
+    }
+    async fn worker_claim(&mut self, tenant: TenantId, run: RunId) -> Result<Option<ClaimFacts>> {
+        let claim = self.db.worker_claims.get(&run).filter(|claim| claim.tenant == tenant);
+        Ok(claim.map(|claim| ClaimFacts {
+            worker: claim.worker.clone(),
+            until: claim.until,
+            timeout_at: claim.timeout_at,
+            is_accepted: claim.queue.is_empty(),
+        }))
+    }
+    async fn partition_owner(&mut self, partition: u16, now: DbTime) -> Result<Option<String>> {
+        let owner = self.db.partitions.get(usize::from(partition)).and_then(|row| row.owner);
+        let lease = self.db.leases.values().find(|lease| Some(lease.incarnation) == owner);
+        let alive = lease.filter(|lease| !lease.ended && lease.until > now);
+        Ok(alive.map(|lease| lease.info.name.clone()))
     }
 }

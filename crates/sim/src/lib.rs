@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use async_trait::async_trait;
 use everytick_domain::{
     calendar::Calendar,
-    explain::Facts,
+    explain::{Facts, Question, RunFacts},
     ids::{Fence, Incarnation, JobId, RunId, TenantId, Version},
     partition::PartitionSet,
     recovery::{Ledger, Window},
@@ -460,16 +460,14 @@ impl Store for SimStore {
         self.transact(Point::Read, move |db, now, _| Ok(db.list_jobs(tenant, &filter, after.as_deref(), limit, now)))
             .await
     }
-    async fn load_facts(
-        &self,
-        tenant: TenantId,
-        job: &JobRef,
-        at: Option<DbTime>,
-        kept: Span,
-    ) -> Result<(Facts, DbTime)> {
+    async fn load_facts(&self, tenant: TenantId, job: &JobRef, question: Question, kept: Span) -> Result<Facts> {
         let job = job.clone();
-        let script = async move |tx: &mut SimTx<'_>| explains::load_facts(tx, tenant, &job, at, kept).await;
+        let script = async move |tx: &mut SimTx<'_>| explains::load_facts(tx, tenant, &job, question, kept).await;
         self.in_tx(Point::Read, "read the facts about a tick", script).await
+    }
+    async fn load_run_facts(&self, tenant: TenantId, run: RunId) -> Result<RunFacts> {
+        let script = async move |tx: &mut SimTx<'_>| explains::load_run_facts(tx, tenant, run).await;
+        self.in_tx(Point::Read, "read the facts about a run", script).await
     }
     async fn get_run(&self, tenant: TenantId, run: RunId) -> Result<RunRecord> {
         self.transact(Point::Read, move |db, _, _| db.get_run(tenant, run)).await

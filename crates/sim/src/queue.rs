@@ -2,11 +2,12 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::Arc,
+    sync::{Arc, PoisonError},
 };
 
 use async_trait::async_trait;
 use everytick_domain::{
+    explain::{AHEAD_COUNTED_MAX, Asked, QueueFacts},
     ids::{Fence, Incarnation, JobId, RunId, TenantId},
     job::Overlap,
     mutant::Mutant,
@@ -100,6 +101,13 @@ impl QueueStore for SimStore {
     ) -> Result<Page<QueueRecord, String>> {
         let from = from.unwrap_or_default().to_owned();
         self.transact(Point::Read, move |db, now, _| Ok(db.list_queues(tenant, &from, limit, now))).await
+    }
+    async fn note_asked(&self, tenant: TenantId, queue: &str, worker: &str) -> Result<()> {
+        // No call and so no fault: it changes no run, and a history is the same with and without it.
+        let mut db = self.db.lock().unwrap_or_else(PoisonError::into_inner);
+        let asked = Asked { at: self.clock.now(), worker: worker.to_owned() };
+        db.asked.insert((tenant, queue.to_owned()), asked);
+        Ok(())
     }
     async fn set_queue(&self, tenant: TenantId, actor: &Actor, name: &str, limits: QueueLimits) -> Result<()> {
         let (actor, name) = (actor.clone(), name.to_owned());
@@ -305,10 +313,27 @@ impl Db {
                 later: later.len() as u64,
                 oldest: due.into_iter().chain(later).map(|(_, row)| row.due_at).min(),
                 claimed: self.claimed_of(tenant, &name) as u64,
+                asked_at: self.asked.get(&(tenant, name.clone())).map(|asked| asked.at),
                 name,
             }
         };
         Page { items: names.into_iter().map(record).collect(), next }
+    }
+
+    pub(super) fn queue_facts(&self, tenant: TenantId, queue: &str, run: RunId, now: DbTime) -> QueueFacts {
+        let key = (tenant, queue.to_owned());
+        let row = self.queues.get(&key).copied().unwrap_or_default();
+        let own = self.waiting.get(&run).map(|row| (row.rank, run));
+        let ahead =
+            |(id, row): &(&RunId, &WaitingRow)| own.is_some_and(|own| (row.rank, **id) < own) && row.due_at <= now;
+        QueueFacts {
+            name: queue.to_owned(),
+            limits: row.limits,
+            spent_until: row.spent_until,
+            claimed: self.claimed_of(tenant, queue) as u64,
+            ahead: self.queue_of(tenant, queue).filter(ahead).take(AHEAD_COUNTED_MAX).count() as u64,
+            asked: self.asked.get(&key).cloned(),
+        }
     }
 
     fn supersede_in_queues(&mut self, limit: usize, now: DbTime) -> Vec<RunId> {

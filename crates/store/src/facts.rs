@@ -1,20 +1,23 @@
-//! Turns the audit trail back into the facts that explain an instant.
+//! Turns the audit trail and the rows of runs into the facts that explain an instant or a run.
 
 use std::collections::BTreeSet;
 
 use everytick_domain::{
     edit::{Edit, NotInserted},
-    explain::{Changed, Facts, TickRecord, Was, What},
+    explain::{Action, Attempt, Changed, Did, Facts, FlowFacts, FlowJob, FlowRun, RunRow, Was, What},
     ids::RunId,
     job::Job,
     time::DbTime,
 };
 use serde::Deserialize;
 
-use crate::{AuditRecord, Result, RunRecord, StoreError};
+use crate::{AttemptRecord, AuditRecord, FlowNode, FlowRecord, NodeRun, Result, RunRecord, StoreError};
 
 /// Changes of one job that are read, newest first. Older instants are explained from the other rows alone.
 pub const CHANGES_MAX: usize = 1_000;
+
+/// Requests about one run that are read. A run has at most a few.
+pub const ACTIONS_MAX: usize = 10;
 
 /// The audit rows (subject, detail) of created jobs: one for each (I21).
 pub fn created(jobs: &[&Job]) -> Vec<(String, String)> {
@@ -85,16 +88,54 @@ pub fn named(facts: &Facts) -> Vec<String> {
     names
 }
 
-pub fn record(run: RunRecord) -> TickRecord {
-    TickRecord {
+pub fn row(run: &RunRecord) -> RunRow {
+    RunRow {
         run: run.id,
+        cause: run.cause,
+        scheduled_at: run.scheduled_at,
+        due_at: run.due_at,
         state: run.state,
         skip_reason: run.skip_reason,
-        due_at: run.due_at,
+        attempt: run.attempt,
+        lost: run.lost,
+        node: run.node.clone(),
+        worker: run.worker.clone(),
         started_at: run.started_at,
         finished_at: run.finished_at,
-        attempt: run.attempt,
-        node: run.node,
-        error: run.error,
+        error: run.error.clone(),
+        range: run.range,
     }
+}
+
+pub fn attempt(record: AttemptRecord) -> Attempt {
+    let AttemptRecord { attempt, finished_at, outcome, error, .. } = record;
+    Attempt { attempt, finished_at, outcome, error }
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct RunDetail {
+    force: bool,
+    failed: Option<String>,
+}
+
+/// The requests about a run, oldest first, from its audit rows, newest first.
+pub fn actions(trail: Vec<AuditRecord>) -> Vec<Action> {
+    let action = |record: AuditRecord| {
+        let detail: RunDetail = serde_json::from_str(&record.detail).unwrap_or_default();
+        let what = match record.action.as_str() {
+            "trigger" => Did::Triggered { force: detail.force },
+            "redrive" => Did::Redrove { failed: detail.failed.and_then(|failed| failed.parse().ok()) },
+            "cancel" => Did::Cancelled,
+            _ => return None,
+        };
+        Some(Action { at: record.at, by: record.actor, what })
+    };
+    trail.into_iter().rev().filter_map(action).collect()
+}
+
+pub fn flow_facts(flow: FlowRecord) -> FlowFacts {
+    let run = |run: NodeRun| FlowRun { run: run.id, state: run.state, finished_at: run.finished_at, error: run.error };
+    let node = |node: FlowNode| FlowJob { job: node.job_name, parents: node.parents, run: node.run.map(run) };
+    FlowFacts { flow: flow.id, cancelled_at: flow.cancelled_at, nodes: flow.nodes.into_iter().map(node).collect() }
 }

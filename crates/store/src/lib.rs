@@ -35,7 +35,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use async_trait::async_trait;
 use everytick_domain::{
     calendar::Calendar,
-    explain::Facts,
+    explain::{Facts, Question, RunFacts},
     ids::{Fence, Incarnation, JobId, RunId, TenantId, Version},
     partition::PartitionSet,
     recovery::{Ledger, Window},
@@ -301,15 +301,11 @@ pub trait Store: QueueStore + BackfillStore + FlowStore {
         after: Option<&str>,
         limit: usize,
     ) -> Result<Page<JobRecord, String>>;
-    /// The facts known about an instant of a job, which may be deleted, and that instant. Without `at`, the instant is
-    /// the last tick expected by now. `kept` is how long ended runs are kept.
-    async fn load_facts(
-        &self,
-        tenant: TenantId,
-        job: &JobRef,
-        at: Option<DbTime>,
-        kept: Span,
-    ) -> Result<(Facts, DbTime)>;
+    /// The facts known about the instant of a job that the question names. The job may be deleted. `kept` is how long
+    /// ended runs are kept.
+    async fn load_facts(&self, tenant: TenantId, job: &JobRef, question: Question, kept: Span) -> Result<Facts>;
+    /// The facts known about a run, or a range of skips.
+    async fn load_run_facts(&self, tenant: TenantId, run: RunId) -> Result<RunFacts>;
     async fn get_run(&self, tenant: TenantId, run: RunId) -> Result<RunRecord>;
     /// Runs and skipped ranges, newest first, before the given id, without outputs. Finds failed runs without reading
     /// others; for other states a page reads at most `Limits::runs_searched_max` runs.

@@ -126,6 +126,8 @@ pub struct QueueRecord {
     pub oldest: Option<DbTime>,
     /// Runs claimed by workers.
     pub claimed: u64,
+    /// When a worker last asked for runs.
+    pub asked_at: Option<DbTime>,
 }
 
 /// Runs of a queue are counted up to this many.
@@ -175,6 +177,9 @@ pub trait QueueStore: Send + Sync + 'static {
         from: Option<&str>,
         limit: usize,
     ) -> Result<Page<QueueRecord, String>>;
+    /// Notes that a worker asks for runs of a queue now. A caller does this once in a few seconds per queue, not at each
+    /// request.
+    async fn note_asked(&self, tenant: TenantId, queue: &str, worker: &str) -> Result<()>;
     /// Sets or removes the limits of a queue.
     async fn set_queue(&self, tenant: TenantId, actor: &Actor, name: &str, limits: QueueLimits) -> Result<()>;
 }

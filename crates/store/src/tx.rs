@@ -196,6 +196,10 @@ pub trait Tx: Send {
     async fn backlog_is_long(&mut self, _job: JobId) -> Result<bool> {
         Ok(false)
     }
+    /// What happens in the background to the waiting runs of a job, if anything.
+    async fn backlog_action(&mut self, _job: JobId) -> Result<Option<BacklogAction>> {
+        Ok(None)
+    }
     /// Marks the waiting runs of a job, so that they are cancelled or moved in the background.
     async fn mark_backlog(&mut self, _tenant: TenantId, _actor: &Actor, _job: JobId, _do: BacklogAction) -> Result<()> {
         Ok(())

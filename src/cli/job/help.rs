@@ -96,10 +96,13 @@ A note says what a clock change does to a tick. A time that does not exist, and 
 pub(super) const EXPLAIN_HELP: &str = "\
 Examples:
   everytick job explain nightly
+  everytick job explain nightly --at yesterday
   everytick job explain nightly --at '2026-12-25 02:00'
-  everytick job explain nightly --at 2026-12-25T02:00:00Z -o json | jq -r .kind
+  everytick job explain nightly --at 2026-12-25 -o json | jq -r .kind
 
-Without --at, the command explains the last tick up to now. A deleted job can be explained while its record is stored.";
+Without --at, the command explains the last tick up to now; of a job without a schedule, its newest run. The answer is in
+the zone of the job, with UTC beside it, and ends with the next tick. A deleted job can be explained while its record is
+stored. `everytick run explain RUN` explains one run.";
 
 pub(super) const RUNS_HELP: &str = "\
 Examples:

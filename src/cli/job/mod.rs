@@ -26,12 +26,11 @@ use self::{
     document::Document,
     flags::{JobFlags, UpdateFlags},
     help::*,
-    view::{
-        JobView, cancelled_line, changed_line, print_changed, print_explanation, print_job, print_next, resumed_line,
-    },
+    view::{JobView, cancelled_line, changed_line, print_changed, print_job, print_next, resumed_line},
 };
 use super::{
     backfill::{self, Backfill},
+    explanation,
     run::{self, RunFilter},
     started::Wait,
 };
@@ -78,7 +77,7 @@ pub(crate) enum JobCommand {
     /// Show the next ticks of a job
     #[command(after_help = NEXT_HELP)]
     Next(Next),
-    /// Explain why a job ran or did not run at an instant
+    /// Explain why a job ran, did not run, or will run at an instant
     #[command(after_help = EXPLAIN_HELP)]
     Explain(Explain),
     /// List the runs of a job, newest first
@@ -215,7 +214,8 @@ pub(crate) struct Next {
 pub(crate) struct Explain {
     #[command(flatten)]
     job: Named,
-    /// Explain this time, such as '2026-12-25 02:00' [default: the last tick up to now]
+    /// Explain this time, such as '2026-12-25 02:00', or the first tick of a day, such as 2026-12-25 [default: the last
+    /// tick up to now]
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     at: Option<InstantText>,
 }
@@ -308,9 +308,10 @@ impl JobCommand {
             }
             Self::Explain(Explain { job: Named { job }, at }) => {
                 let zone = zone_for(client, &job, [at.as_ref()]).await?;
-                let at = at.map(|at| out.times().read("at", &at, Lean::Either, zone.as_deref())).transpose()?;
-                let answer = client.get(&["jobs", &job, "explain"]).query_some("at", at).send().await?;
-                if out.is_json() { Ok(out.json(&answer)?) } else { print_explanation(out, answer.read()?) }
+                let read = |text| out.times().read_period("at", &text, Lean::Either, zone.as_deref());
+                let (at, until) = at.map(read).transpose()?.unzip();
+                let request = client.get(&["jobs", &job, "explain"]).query_some("at", at);
+                explanation::print(out, &request.query_some("until", until.flatten()).send().await?)
             }
             Self::Runs(Runs { job: Named { job }, filter, page }) => filter.list(client, out, Some(&job), page).await,
         }

@@ -165,25 +165,13 @@ pub(super) fn cancelled_line(answer: &Answer) -> anyhow::Result<String> {
     })
 }
 
-#[derive(Deserialize)]
-pub(super) struct ExplanationView {
-    message: String,
-    run: Option<String>,
-}
-
-pub(super) fn print_explanation(out: Output, explanation: ExplanationView) -> anyhow::Result<()> {
-    out.line(&explanation.message)?;
-    if let Some(run) = explanation.run {
-        out.line(&format!("everytick run get {run}"))?;
-    }
-    Ok(())
-}
-
 #[derive(Debug, Deserialize)]
 pub(super) struct Preview {
     description: Option<String>,
     #[serde(flatten)]
     ticks: Ticks,
+    #[serde(default)]
+    no_ticks: Option<String>,
 }
 
 pub(super) fn print_next(out: Output, preview: Preview) -> anyhow::Result<()> {
@@ -192,7 +180,7 @@ pub(super) fn print_next(out: Output, preview: Preview) -> anyhow::Result<()> {
         out.line("")?;
     }
     if preview.ticks.is_empty() {
-        output::note_line("no upcoming ticks");
+        output::note_line(preview.no_ticks.as_deref().unwrap_or("no upcoming ticks"));
         return Ok(());
     }
     Ok(preview.ticks.print(out)?)

@@ -41,11 +41,13 @@ const ROUTES: &[(&str, &str, Permission)] = &[
     ("DELETE", "/api/v1/calendars/{name}", Write),
     ("GET", "/api/v1/runs", Read),
     ("GET", "/api/v1/runs/{id}", Read),
+    ("GET", "/api/v1/runs/{id}/explain", Read),
     ("GET", "/api/v1/runs/{id}/attempts", Read),
     ("GET", "/api/v1/runs/{id}/log", Read),
     ("POST", "/api/v1/runs/{id}/log", Work),
     ("POST", "/api/v1/runs/{id}/heartbeat", Work),
     ("POST", "/api/v1/runs/{id}/settle", Work),
+    ("POST", "/api/v1/runs/{id}/release", Work),
     ("POST", "/api/v1/runs/{id}/cancel", Control),
     ("POST", "/api/v1/runs/{id}/rerun", Control),
     ("GET", "/api/v1/flows/{id}", Read),
@@ -56,6 +58,7 @@ const ROUTES: &[(&str, &str, Permission)] = &[
     ("PUT", "/api/v1/queues/{queue}", Write),
     ("POST", "/api/v1/queues/{queue}/claim", Work),
     ("POST", "/api/v1/queues/{queue}/settle", Work),
+    ("POST", "/api/v1/queues/{queue}/leave", Work),
     ("GET", "/api/v1/audit", ReadManage),
 ];
 

@@ -1,25 +1,27 @@
-//! Explains why a job ran or did not run at an instant.
+//! Explains why a job ran or did not run at an instant, and why a run is in its state.
 
 use axum::Json;
-use everytick_domain::explain::explain;
+use everytick_domain::explain::{Question, explain, explain_run};
 
 use super::{Shared, State};
 use crate::{
     error::Result,
-    params::{JobPath, Params},
+    params::{JobPath, Params, RunPath},
     wire::{Name, Problem, explain::Explanation},
 };
 
 /// Explain why a job ran or did not run at an instant
 ///
-/// Also works for a deleted job while its record is kept.
+/// Also works for a deleted job while its record is kept. Without `at`: the last tick expected by now, or before the first
+/// tick, that one; for a job without a schedule, its newest run.
 #[utoipa::path(
     get,
     path = "/api/v1/jobs/{job}/explain",
     tag = "jobs",
     params(
         ("job" = Name, Path, description = "Name or id"),
-        ("at" = Option<String>, Query, description = "The instant, RFC 3339; default: the last tick expected by now", format = DateTime),
+        ("at" = Option<String>, Query, description = "The instant, RFC 3339", format = DateTime),
+        ("until" = Option<String>, Query, description = "With `at`: explain the first tick from `at` to before this instant", format = DateTime),
     ),
     responses(
         (status = 200, description = "The explanation", body = Explanation),
@@ -31,8 +33,34 @@ pub(crate) async fn explain_job(
     JobPath(job): JobPath,
     mut params: Params,
 ) -> Result<Json<Explanation>> {
-    let at = params.parsed("at");
+    let question = Question { at: params.parsed("at"), until: params.parsed("until") };
+    if let (None, Some(_)) = (question.at, question.until) {
+        params.refuse("until", "is allowed only with at; write the start of the period as at");
+    }
     params.finish()?;
-    let (facts, at) = api.queries().facts(api.tenant(), &job, at, api.history).await?;
-    Ok(Json(Explanation::new(&facts.job.spec.name, explain(&facts, at))))
+    let facts = api.queries().facts(api.tenant(), &job, question, api.history).await?;
+    Ok(Json(Explanation::new(&facts.job.spec.name, explain(&facts, question))))
+}
+
+/// Explain why a run is in its state
+///
+/// Why it waits (for a retry, a worker, another run, a node), how it ended, or why it was skipped.
+#[utoipa::path(
+    get,
+    path = "/api/v1/runs/{id}/explain",
+    tag = "runs",
+    params(("id" = String, Path, format = Uuid)),
+    responses(
+        (status = 200, description = "The explanation", body = Explanation),
+        (status = 404, description = "No such run", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn explain_one_run(
+    State(api): Shared,
+    RunPath(run): RunPath,
+    params: Params,
+) -> Result<Json<Explanation>> {
+    params.finish()?;
+    let facts = api.queries().run_facts(api.tenant(), run).await?;
+    Ok(Json(Explanation::new(&facts.job_name, explain_run(&facts))))
 }

@@ -6,6 +6,7 @@ use axum::{
 };
 use everytick_domain::{
     edit::Change,
+    explain::no_ticks,
     invalid::Invalid,
     target::TargetKind,
     time::{DbTime, Span},
@@ -403,8 +404,8 @@ pub(crate) async fn trigger_job(
 
 /// Show the next ticks of a job
 ///
-/// Empty for a job that is paused, disabled or without a schedule. Ticks that a calendar excludes are listed with
-/// `excluded_by`: they will be skips. With `from`, the ticks of the present definition after that instant.
+/// Empty for a job that is paused, disabled or without a schedule; `no_ticks` then has the reason. Ticks that a calendar excludes
+/// are listed with `excluded_by`: they will be skips. With `from`, the ticks of the present definition after that instant.
 #[utoipa::path(
     get,
     path = "/api/v1/jobs/{job}/next",
@@ -427,9 +428,12 @@ pub(crate) async fn next_ticks(State(api): Shared, JobPath(job): JobPath, mut pa
     // Without `from`, start after now, but not before the cursor. No tick precedes the job's creation.
     let from = from.or(record.cursor.map(|cursor| record.now.max(cursor.minus(Span::millis(1)))));
     let from = from.map(|from| from.max(record.job.created_at));
-    let preview = match (record.job.ticking(), from) {
+    let mut preview: Preview = match (record.job.ticking(), from) {
         (Some(schedule), Some(from)) => schedule.preview(from, count).into(),
         _ => Preview::without_ticks(record.job.schedule.as_ref()),
     };
+    if preview.ticks.is_empty() {
+        preview.no_ticks = no_ticks(&record.job, &[], record.now);
+    }
     Ok(Json(preview))
 }

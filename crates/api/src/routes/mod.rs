@@ -52,6 +52,7 @@ pub(crate) fn all() -> OpenApiRouter<Arc<Api>> {
         .routes(routes!(runs::list_job_runs))
         .routes(routes!(jobs::next_ticks))
         .routes(routes!(explain::explain_job))
+        .routes(routes!(explain::explain_one_run))
         .routes(routes!(schedules::preview_schedule))
         .routes(routes!(calendars::list_calendars))
         .routes(routes!(calendars::get_calendar, calendars::put_calendar, calendars::delete_calendar))

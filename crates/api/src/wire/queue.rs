@@ -327,6 +327,9 @@ pub(crate) struct Queue {
     oldest: Option<DbTime>,
     /// Runs that workers have claimed.
     claimed: u64,
+    /// When a worker last asked for runs, to about 5 seconds; `null` if none has.
+    #[schema(required, value_type = Option<String>, format = DateTime)]
+    asked_at: Option<DbTime>,
 }
 
 impl From<QueueRecord> for Queue {
@@ -339,6 +342,7 @@ impl From<QueueRecord> for Queue {
             later: queue.later,
             oldest: queue.oldest,
             claimed: queue.claimed,
+            asked_at: queue.asked_at,
         }
     }
 }

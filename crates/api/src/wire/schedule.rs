@@ -246,11 +246,16 @@ pub(crate) struct Preview {
     /// Times of the schedule that do not exist because clocks go forward, and that do not fire: with `gap: skip`, or on a
     /// date that the zone skipped.
     pub(crate) nonexistent: Vec<Nonexistent>,
+    /// Why a job has no further ticks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, example = "no ticks while the job is paused; it was paused at 2026-11-16T07:00:00Z")]
+    pub(crate) no_ticks: Option<String>,
 }
 
 impl Preview {
     pub(crate) fn without_ticks(schedule: Option<&domain::Schedule>) -> Self {
-        Self { description: schedule.map(domain::Schedule::describe), ticks: Vec::new(), nonexistent: Vec::new() }
+        let description = schedule.map(domain::Schedule::describe);
+        Self { description, ticks: Vec::new(), nonexistent: Vec::new(), no_ticks: None }
     }
 }
 
@@ -304,6 +309,7 @@ impl From<domain::Preview> for Preview {
                 })
                 .collect(),
             nonexistent: preview.nonexistent.into_iter().map(Into::into).collect(),
+            no_ticks: None,
         }
     }
 }

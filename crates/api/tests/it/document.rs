@@ -232,6 +232,15 @@ async fn answers_match_the_schemas_of_the_document() {
         ("get", "/api/v1/runs", "/api/v1/runs".to_owned(), Value::Null),
         ("get", "/api/v1/runs/{id}", format!("/api/v1/runs/{run}"), Value::Null),
         ("get", "/api/v1/runs/{id}/attempts", format!("/api/v1/runs/{run}/attempts"), Value::Null),
+        ("get", "/api/v1/runs/{id}/explain", format!("/api/v1/runs/{run}/explain"), Value::Null),
+        (
+            "get",
+            "/api/v1/runs/{id}/explain",
+            "/api/v1/runs/01a1e327-d180-8de1-92e3-d388a74d8fe4/explain".to_owned(),
+            Value::Null,
+        ),
+        ("get", "/api/v1/jobs/{job}/explain", "/api/v1/jobs/j/explain".to_owned(), Value::Null),
+        ("get", "/api/v1/jobs/{job}/explain", "/api/v1/jobs/none/explain".to_owned(), Value::Null),
         (
             "post",
             "/api/v1/runs/{id}/settle",

@@ -312,6 +312,9 @@ fn cases() -> Vec<Bad> {
         bad("count 0", "GET", "/api/v1/jobs/taken/next?count=0", 400, "count"),
         bad("count -1", "GET", "/api/v1/jobs/taken/next?count=-1", 400, "count"),
         bad("from noon", "GET", "/api/v1/jobs/taken/next?from=noon", 400, "from").says("noon"),
+        bad("explain at noon", "GET", "/api/v1/jobs/taken/explain?at=noon", 400, "at").says("noon"),
+        bad("explain until alone", "GET", "/api/v1/jobs/taken/explain?until=2099-01-01T00:00:00Z", 400, "until")
+            .says("at"),
         bad("cancel that is not a boolean", "DELETE", "/api/v1/jobs/taken?cancel=1", 400, "cancel"),
         // Missing resources.
         bad("no such job", "GET", "/api/v1/jobs/nobody", 404, "").says("no job is named"),

@@ -6,26 +6,28 @@ use crate::{
     job,
     plan::SkipRange,
     run::SkipReason,
-    schedule::{CronCache, Schedule, ScheduleSpec},
+    schedule::{CronCache, Nonexistent, Schedule, ScheduleSpec},
     time::DbTime,
 };
 
 use super::{
-    Changed, Explanation, Facts, Kind, OVERDUE_AFTER, TickRecord, What, after, before,
-    words::{author_words, reason_words, run_words},
+    Changed, Explanation, Facts, Kind, OVERDUE_AFTER, Question, RunFacts, What, after, before, explain_run,
+    local::{Local, about},
+    outlook::disabled_since,
+    run::parent_words,
+    words::{author_words, reason_words},
 };
 
-pub(super) fn explain_tick(facts: &Facts, at: DbTime) -> Explanation {
-    let answer = Answer { facts, at, in_force: in_force(facts, at) };
-    if let Some(record) = &facts.record {
-        return answer.recorded(record);
+pub(super) fn explain_instant(facts: &Facts, question: Question, at: DbTime) -> Explanation {
+    let answer = Answer { facts, question, at, in_force: in_force(facts, at), local: Local::of(&facts.job) };
+    if let Some(run) = &facts.run {
+        return answer.recorded(run);
     }
     if at <= facts.job.created_at {
         return answer.not_yet_made();
     }
     if let Some(gone) = facts.job.deleted_at.filter(|gone| at > *gone) {
-        let by = answer.who(|what| *what == What::Deleted, gone);
-        return answer.of(Kind::Deleted, format!("the job was deleted{} at {gone}", author_words(by)), by, Some(gone));
+        return answer.deleted(gone);
     }
     if let Some(pause) = answer.pause() {
         return pause;
@@ -71,26 +73,24 @@ fn in_force(facts: &Facts, at: DbTime) -> InForce {
 
 struct Answer<'a> {
     facts: &'a Facts,
+    question: Question,
     at: DbTime,
     in_force: InForce,
+    local: Local<'a>,
 }
 
 impl Answer<'_> {
-    fn of(&self, kind: Kind, words: String, by: Option<&str>, since: Option<DbTime>) -> Explanation {
-        Explanation {
-            at: self.at,
-            kind,
-            words: format!("{}: {words}", self.at),
-            record: None,
-            skip_reason: None,
-            range: None,
-            calendar: None,
-            by: by.map(str::to_owned),
-            since,
-            before: None,
-            after: None,
-            backfilled: Vec::new(),
-        }
+    fn of(&self, kind: Kind, words: &str) -> Explanation {
+        Explanation::new(self.local, self.at, kind, words)
+    }
+
+    /// An answer that follows from a change by somebody at some time.
+    fn since(&self, kind: Kind, words: &str, by: Option<&str>, since: DbTime) -> Explanation {
+        Explanation { by: by.map(str::to_owned), since: Some(since), ..self.of(kind, words) }
+    }
+
+    fn text(&self, at: DbTime) -> String {
+        self.local.text(at)
     }
 
     /// The author of the change of this kind that took effect at `x`.
@@ -103,34 +103,53 @@ impl Answer<'_> {
             .map(|changed| changed.by.as_str())
     }
 
-    fn recorded(&self, record: &TickRecord) -> Explanation {
-        let mut answer = match record.skip_reason {
-            Some(reason) => self.skip(reason, None),
-            None => self.of(Kind::Run, run_words(record), None, None),
-        };
-        answer.record = Some(record.clone());
+    fn recorded(&self, run: &RunFacts) -> Explanation {
+        let mut answer = explain_run(run);
+        if answer.skip_reason == Some(SkipReason::Calendar)
+            && let Some(calendar) = self.excluded_by()
+        {
+            let words = format!("skipped: {}", reason_words(SkipReason::Calendar, Some(&calendar)));
+            answer.words = self.of(Kind::Skipped, &words).words;
+            answer.calendar = Some(calendar);
+        }
+        answer.details.extend(self.clock_note());
         answer
     }
 
-    fn skip(&self, reason: SkipReason, range: Option<SkipRange>) -> Explanation {
+    fn excluded_by(&self) -> Option<String> {
         let excluded = self.in_force.schedule.as_ref().and_then(|schedule| schedule.excluded(self.at));
-        let calendar = excluded.filter(|_| reason == SkipReason::Calendar).map(|excluded| excluded.calendar.to_owned());
-        let within = range.map(|range| {
-            format!(
-                "; it is one of the {} ticks from {} to {} that were skipped as one range",
-                range.count, range.from, range.to
-            )
-        });
-        let words = format!("skipped: {}{}", reason_words(reason, calendar.as_deref()), within.unwrap_or_default());
-        let answer = self.of(Kind::Skipped, words, None, None);
-        Explanation { skip_reason: Some(reason), range, calendar, ..answer }
+        excluded.map(|excluded| excluded.calendar.to_owned())
+    }
+
+    /// What a clock change does to the tick.
+    fn clock_note(&self) -> Option<String> {
+        self.in_force.schedule.as_ref().and_then(|schedule| schedule.clock_note(self.at))
+    }
+
+    fn skipped_range(&self, range: SkipRange) -> Explanation {
+        let calendar = self.excluded_by().filter(|_| range.reason == SkipReason::Calendar);
+        let words = format!(
+            "skipped: {}; it is one of the {} ticks from {} to {} that were skipped as one range",
+            reason_words(range.reason, calendar.as_deref()),
+            range.count,
+            self.text(range.from),
+            self.text(range.to)
+        );
+        let answer = self.of(Kind::Skipped, &words);
+        Explanation { skip_reason: Some(range.reason), range: Some(range), calendar, ..answer }
     }
 
     fn not_yet_made(&self) -> Explanation {
         let made = self.facts.job.created_at;
         let by = self.facts.job.created_by.as_str();
-        let words = format!("the job did not exist yet; {by} created it at {made}");
-        self.of(Kind::NotYetMade, words, Some(by), Some(made))
+        let words = format!("the job did not exist yet; {by} created it at {}", self.text(made));
+        self.since(Kind::NotYetMade, &words, Some(by), made)
+    }
+
+    fn deleted(&self, gone: DbTime) -> Explanation {
+        let by = self.who(|what| *what == What::Deleted, gone);
+        let words = format!("the job was deleted{} at {}", author_words(by), self.text(gone));
+        self.since(Kind::Deleted, &words, by, gone)
     }
 
     /// The pause that contains the instant, if any.
@@ -145,50 +164,79 @@ impl Answer<'_> {
         let by_job =
             self.facts.job.paused.as_ref().filter(|paused| paused.at < self.at).map(|paused| (paused.at, None));
         let (since, by) = by_trail.or(by_job)?;
-        let resumed = self
-            .facts
-            .changes
-            .iter()
-            .find(|changed| changed.effective_at >= self.at && matches!(changed.what, What::Resumed | What::Deleted))
-            .map_or_else(|| " and still is".to_owned(), |changed| format!(" until {}", changed.effective_at));
+        let resumed =
+            self.facts.changes.iter().find(|changed| {
+                changed.effective_at >= self.at && matches!(changed.what, What::Resumed | What::Deleted)
+            });
+        let until = resumed.map_or_else(
+            || " and still is".to_owned(),
+            |changed| format!(" until {}", self.text(changed.effective_at)),
+        );
         let note =
             self.facts.job.paused.as_ref().filter(|paused| paused.at == since).and_then(|paused| paused.note.as_ref());
         let note = note.map(|note| format!(" ({note})")).unwrap_or_default();
         let by = by.map(String::as_str);
-        let words = format!("no tick: the job was paused{} at {since}{resumed}{note}", author_words(by));
-        Some(self.of(Kind::Paused, words, by, Some(since)))
+        let words = format!("no tick: the job was paused{} at {}{until}{note}", author_words(by), self.text(since));
+        let mut answer = self.since(Kind::Paused, &words, by, since);
+        if resumed.is_none() {
+            answer.commands.push(format!("everytick job resume {}", self.facts.job.spec.name));
+        }
+        Some(answer)
     }
 
     fn disabled(&self) -> Explanation {
-        let words = match &self.in_force.ended {
-            Some(ended) => format!("no tick: the job was disabled; {} enabled it at {}", ended.by, ended.effective_at),
-            None => "no tick: the job is disabled (`enabled` is false)".to_owned(),
+        if let Some(ended) = &self.in_force.ended {
+            let words =
+                format!("no tick: the job was disabled; {} enabled it at {}", ended.by, self.text(ended.effective_at));
+            return self.of(Kind::Disabled, &words);
+        }
+        let words = "no tick: the job is disabled (`enabled` is false)";
+        let mut answer = match disabled_since(&self.facts.changes) {
+            None => self.of(Kind::Disabled, words),
+            Some((by, since)) => {
+                let words = format!("{words}; {by} disabled it at {}", self.text(since));
+                self.since(Kind::Disabled, &words, Some(by), since)
+            }
         };
-        self.of(Kind::Disabled, words, None, None)
+        answer.commands.push(format!("everytick job update {} --enabled", self.facts.job.spec.name));
+        answer
     }
 
     fn without_schedule(&self) -> Explanation {
-        let (by, x) = (
-            self.in_force.ended.as_ref().map(|ended| ended.by.as_str()),
-            self.in_force.ended.as_ref().map(|ended| ended.effective_at),
-        );
-        match x {
-            Some(x) if !self.in_force.known => {
+        match &self.in_force.ended {
+            Some(ended) if !self.in_force.known => {
+                let at = self.text(ended.effective_at);
                 let words =
-                    format!("the definition was changed{} at {x}, and the previous one is not known", author_words(by));
-                self.of(Kind::DefinitionChanged, words, by, Some(x))
+                    format!("the definition was changed by {} at {at}, and the previous one is not known", ended.by);
+                self.since(Kind::DefinitionChanged, &words, Some(&ended.by), ended.effective_at)
             }
-            Some(x) => {
-                let words = format!("no tick: the job had no schedule; one was added{} at {x}", author_words(by));
-                self.of(Kind::NoSchedule, words, by, Some(x))
+            Some(ended) => {
+                let at = self.text(ended.effective_at);
+                let words = format!("no tick: the job had no schedule; one was added by {} at {at}", ended.by);
+                self.since(Kind::NoSchedule, &words, Some(&ended.by), ended.effective_at)
             }
-            None => self.of(
-                Kind::NoSchedule,
-                format!("no tick: the job has no schedule; it runs when {}it is triggered", self.followed()),
-                None,
-                None,
-            ),
+            None => self.never_ticks(),
         }
+    }
+
+    /// A job that other jobs or requests start. Unless an instant was asked for, its newest run is the answer.
+    fn never_ticks(&self) -> Explanation {
+        let starts = format!("the job has no schedule; it runs when {}it is triggered", self.followed());
+        let last = self.facts.last.as_ref().filter(|_| self.question.at.is_none());
+        let mut answer = match last {
+            Some(last) => {
+                let mut answer = explain_run(last);
+                answer.details.push(starts);
+                answer
+            }
+            None if self.question.at.is_none() => self.of(Kind::NoSchedule, &format!("it has not run yet: {starts}")),
+            None => self.of(Kind::NoSchedule, &format!("no tick: {starts}")),
+        };
+        let is_newer = |run| last.is_none_or(|last| run > last.run.run);
+        let parents =
+            self.facts.parents.iter().filter(|parent| parent.run.as_ref().is_none_or(|run| is_newer(run.run)));
+        answer.details.extend(parents.map(|parent| parent_words(parent, self.local)));
+        answer
     }
 
     /// The parent jobs that start it, as text.
@@ -204,72 +252,114 @@ impl Answer<'_> {
     fn not_a_tick(&self, schedule: &Schedule) -> Explanation {
         let since = after(self.facts.job.created_at);
         let (before, behind) = (schedule.last_up_to(since, before(self.at)), schedule.next_after(self.at));
-        let answer = self.no_tick_words(before, behind);
+        let mut answer = self.no_tick(schedule, before, behind);
+        if answer.kind == Kind::OutOfBounds {
+            answer.details.extend(before.map(|tick| format!("the last tick was {}", self.local.both(tick))));
+        }
         Explanation { before, after: behind, ..answer }
     }
 
-    fn no_tick_words(&self, before: Option<DbTime>, behind: Option<DbTime>) -> Explanation {
+    fn no_tick(&self, schedule: &Schedule, before: Option<DbTime>, behind: Option<DbTime>) -> Explanation {
         let spec = self.in_force.spec.as_ref();
         if let Some(starts) = spec.and_then(|spec| spec.starts_at).filter(|starts| self.at < *starts) {
-            return self.of(Kind::OutOfBounds, format!("no tick: the schedule starts at {starts}"), None, Some(starts));
+            let words = format!("no tick: the schedule starts at {}", self.text(starts));
+            return self.since(Kind::OutOfBounds, &words, None, starts);
         }
         if let Some(ends) = spec.and_then(|spec| spec.ends_at).filter(|ends| self.at > *ends) {
-            return self.of(Kind::OutOfBounds, format!("no tick: the schedule ended at {ends}"), None, Some(ends));
+            let words = format!("no tick: the schedule ended at {}", self.text(ends));
+            return self.since(Kind::OutOfBounds, &words, None, ends);
         }
-        let near = match (before, behind) {
-            (Some(before), Some(behind)) => format!("the nearest ticks are {before} and {behind}"),
-            (Some(before), None) => format!("the last tick was {before}"),
-            (None, Some(behind)) => format!("the first tick is {behind}"),
-            (None, None) => "it has no ticks".to_owned(),
-        };
+        let near = self.near(before, behind);
+        if let Some(absent) = self.nonexistent(schedule) {
+            return self.of(Kind::NotATick, &format!("no tick: {}; {near}", absent.note));
+        }
         let is_now = self.facts.job.schedule.as_ref().is_some_and(|now| now.first_from(self.at) == Some(self.at));
         match &self.in_force.ended {
             Some(ended) if is_now => {
+                let (by, at) = (&ended.by, self.text(ended.effective_at));
                 let words = format!(
-                    "not a tick of the definition in force then, only of the one that {} set at {}; in the former, {near}",
-                    ended.by, ended.effective_at
+                    "not a tick of the definition in force then, only of the one that {by} set at {at}; in the former, {near}"
                 );
-                self.of(Kind::DefinitionChanged, words, Some(&ended.by), Some(ended.effective_at))
+                self.since(Kind::DefinitionChanged, &words, Some(by), ended.effective_at)
             }
             Some(ended) => {
-                let words = format!(
-                    "not a tick of the definition in force until {}; in that definition, {near}",
-                    ended.effective_at
-                );
-                self.of(Kind::NotATick, words, None, None)
+                let at = self.text(ended.effective_at);
+                let words = format!("not a tick of the definition in force until {at}; in that definition, {near}");
+                self.of(Kind::NotATick, &words)
             }
-            None => self.of(Kind::NotATick, format!("not a tick of the schedule; {near}"), None, None),
+            None => match self.question.until {
+                Some(until) => {
+                    let words = format!("no tick from here to before {}; {near}", self.text(until));
+                    self.of(Kind::NotATick, &words)
+                }
+                None => self.of(Kind::NotATick, &format!("not a tick of the schedule; {near}")),
+            },
         }
+    }
+
+    fn near(&self, before: Option<DbTime>, behind: Option<DbTime>) -> String {
+        match (before, behind) {
+            (Some(before), Some(behind)) => {
+                format!("the nearest ticks are {} and {}", self.text(before), self.text(behind))
+            }
+            (Some(before), None) => format!("the last tick was {}", self.text(before)),
+            (None, Some(behind)) => format!("the first tick is {}", self.text(behind)),
+            (None, None) => "it has no ticks".to_owned(),
+        }
+    }
+
+    /// The times of the schedule that do not exist because of a clock change at the instant, or in the period.
+    fn nonexistent(&self, schedule: &Schedule) -> Option<Nonexistent> {
+        let Some(until) = self.question.until else { return schedule.nonexistent_at(self.at) };
+        let absent = schedule.preview(before(self.at), 1).nonexistent;
+        absent.into_iter().find(|absent| absent.at < until)
     }
 
     /// A tick of the definition in force then, without a row of its own.
     fn tick(&self, schedule: &Schedule) -> Explanation {
         let now = self.facts.now;
         if let Some(range) = self.facts.range {
-            return self.skip(range.reason, Some(range));
+            return self.skipped_range(range);
         }
         if self.at > now {
-            if let Some(excluded) = schedule.excluded(self.at) {
-                let words = format!("a tick that will be skipped: calendar {} excludes it", excluded.calendar);
-                let answer = self.of(Kind::WillBeSkipped, words, None, None);
-                return Explanation { calendar: Some(excluded.calendar.to_owned()), ..answer };
-            }
-            let words = format!("not yet due: the database time is {now}");
-            return self.of(Kind::NotYetDue, words, None, None);
+            return self.future(schedule);
         }
         if self.at < self.facts.kept_from {
-            let words =
-                format!("the record of that time has been pruned; history goes back to {}", self.facts.kept_from);
-            return self.of(Kind::OutOfHistory, words, None, Some(self.facts.kept_from));
+            let kept = self.text(self.facts.kept_from);
+            let words = format!("the record of that time has been pruned; history goes back to {kept}");
+            return self.since(Kind::OutOfHistory, &words, None, self.facts.kept_from);
         }
         let passed = self.in_force.ended.is_some() || self.facts.cursor.is_none_or(|cursor| self.at < cursor);
         if passed {
-            let words =
-                "a tick that should be recorded but is not. This should not happen: please report it".to_owned();
-            return self.of(Kind::Missing, words, None, None);
+            let words = "a tick that should be recorded but is not. This should not happen: please report it";
+            return self.of(Kind::Missing, words);
         }
-        let overdue =
-            if now.since(self.at) > OVERDUE_AFTER { "; no node has recorded it: is a node running?" } else { "" };
-        self.of(Kind::NotYetRecorded, format!("due, but not recorded yet{overdue}"), None, None)
+        let late = now.since(self.at);
+        if late <= OVERDUE_AFTER {
+            return self.of(Kind::NotYetRecorded, "due, but not recorded yet");
+        }
+        let words = format!("due for {}, but no node has recorded it: is a node running?", about(late));
+        let mut answer = self.of(Kind::NotYetRecorded, &words);
+        answer.commands.push("everytick cluster".to_owned());
+        answer
+    }
+
+    fn future(&self, schedule: &Schedule) -> Explanation {
+        let wait = about(self.at.since(self.facts.now));
+        let mut answer = match self.excluded_by() {
+            Some(calendar) => {
+                let words = format!("a tick that will be skipped: calendar {calendar} excludes it");
+                Explanation { calendar: Some(calendar), ..self.of(Kind::WillBeSkipped, &words) }
+            }
+            None => {
+                let is_first = schedule.last_up_to(after(self.facts.job.created_at), self.facts.now).is_none()
+                    && schedule.next_after(self.facts.now) == Some(self.at);
+                let first = if is_first { "the first tick; " } else { "" };
+                self.of(Kind::NotYetDue, &format!("{first}not yet due: it will run in {wait}"))
+            }
+        };
+        answer.details.extend(self.clock_note());
+        answer.details.push(format!("the database time is {}", self.local.both(self.facts.now)));
+        answer
     }
 }

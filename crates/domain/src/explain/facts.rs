@@ -1,16 +1,18 @@
-//! What an explanation is made from. The store loads it.
+//! What an explanation of an instant is made from. The store loads it.
 
 use std::sync::Arc;
 
 use crate::{
     calendar::Calendar,
-    ids::RunId,
+    ids::{BackfillId, RunId},
     job::Job,
     plan::SkipRange,
-    run::{SkipReason, State},
+    run::State,
     schedule::ScheduleSpec,
     time::DbTime,
 };
+
+use super::{Parent, RunFacts};
 
 /// The facts about one job and one instant.
 #[derive(Clone, Debug)]
@@ -25,19 +27,30 @@ pub struct Facts {
     pub changes: Vec<Changed>,
     /// The calendars that past definitions use.
     pub calendars: Vec<Arc<Calendar>>,
-    /// The row with the tick's id.
-    pub record: Option<TickRecord>,
+    /// The run or skip with the tick's id.
+    pub run: Option<Box<RunFacts>>,
     /// The range of skips that contains the instant.
     pub range: Option<SkipRange>,
-    /// Runs that backfills created for the instant. They do not count as the record of the tick.
+    /// Backfills over the instant. Their runs do not count as the record of the tick.
     pub backfilled: Vec<Backfilled>,
+    /// The newest run of a job without a schedule.
+    pub last: Option<Box<RunFacts>>,
+    /// The parents of a job without a schedule, each with its newest run.
+    pub parents: Vec<Parent>,
 }
 
-/// A run that a backfill created for an instant.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// A backfill over an instant.
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Backfilled {
+    pub backfill: BackfillId,
+    pub by: String,
+    pub created_at: DbTime,
+    /// Its run for the instant, whether it exists or not.
     pub run: RunId,
-    pub state: State,
+    /// `None` if the run does not exist.
+    pub state: Option<State>,
+    /// It still creates runs.
+    pub is_running: bool,
 }
 
 /// One change of the job, from the audit trail.
@@ -71,18 +84,4 @@ impl Was {
     pub fn of(job: &Job) -> Self {
         Self { enabled: job.spec.enabled, schedule: job.spec.schedule.clone() }
     }
-}
-
-/// The row of a tick.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct TickRecord {
-    pub run: RunId,
-    pub state: State,
-    pub skip_reason: Option<SkipReason>,
-    pub due_at: DbTime,
-    pub started_at: Option<DbTime>,
-    pub finished_at: Option<DbTime>,
-    pub attempt: u32,
-    pub node: Option<String>,
-    pub error: Option<String>,
 }

@@ -3,17 +3,20 @@ use std::sync::Arc;
 use super::*;
 use crate::{
     calendar::{Calendar, CalendarSpec, CalendarVersion},
-    flow::DependsOn,
-    ids::{Cause, RunId, Version},
+    flow::{DependsOn, When},
+    ids::{BackfillId, Cause, RunId, Version},
     job,
     plan::tests::{job, spec},
-    run::State,
-    schedule::{CronCache, Timing},
+    run::{CauseKind, State},
+    schedule::{CronCache, Fold, Gap, ScheduleSpec, Timing},
 };
 
 const DAY: i64 = 86_400;
 /// 2026-11-16T00:00:00Z; the job ticks at every full minute.
 const BEGIN: i64 = 1_794_787_200;
+
+/// 2027-03-14T07:00:00Z: clocks in New York go forward, 02:00 to 03:00.
+const CHANGE: i64 = 118 * DAY + 7 * 3_600;
 
 fn s(seconds: i64) -> DbTime {
     DbTime::from_millis((BEGIN + seconds) * 1_000)
@@ -30,9 +33,11 @@ fn facts() -> Facts {
         kept_from: s(-90 * DAY),
         changes: vec![changed(-100 * DAY, What::Created)],
         calendars: Vec::new(),
-        record: None,
+        run: None,
         range: None,
         backfilled: Vec::new(),
+        last: None,
+        parents: Vec::new(),
     }
 }
 
@@ -40,18 +45,34 @@ fn changed(x: i64, what: What) -> Changed {
     Changed { effective_at: s(x), by: "ann".into(), what }
 }
 
-fn record(state: State, skip_reason: Option<SkipReason>) -> TickRecord {
-    TickRecord {
-        run: RunId::floor(s(60)),
-        state,
-        skip_reason,
+fn record(facts: &Facts, state: State, skip_reason: Option<SkipReason>) -> Option<Box<RunFacts>> {
+    let mut run = run::tests::facts(state);
+    run.run = RunRow {
+        run: RunId::of(facts.job.id, Cause::Tick(s(60))),
+        cause: CauseKind::Tick,
+        scheduled_at: s(60),
         due_at: s(60),
+        skip_reason,
         started_at: None,
         finished_at: Some(s(61)),
         attempt: 1,
-        node: Some("a".into()),
-        error: (state == State::Failed).then(|| "404".into()),
-    }
+        ..run.run
+    };
+    (run.job, run.now) = (Some(facts.job.clone()), facts.now);
+    Some(Box::new(run))
+}
+
+/// The job ticks at 02:30 in New York.
+fn nightly(facts: &mut Facts, gap: Gap) {
+    let timing = ScheduleSpec::cron("30 2 * * *", Some("America/New_York"), gap, Fold::First, "j").unwrap();
+    let mut zoned = (*facts.job.spec).clone();
+    zoned.schedule = Some(timing.into());
+    facts.job.schedule = job::compile(&zoned, &[], &CronCache::default()).unwrap();
+    facts.job.spec = Arc::new(zoned);
+}
+
+fn at(text: &str) -> i64 {
+    text.parse::<DbTime>().unwrap().millis() / 1_000 - BEGIN
 }
 
 fn every(seconds: u64) -> Was {
@@ -79,23 +100,23 @@ const CASES: &[Case] = &[
     (
         "a run that succeeded",
         60,
-        |f| f.record = Some(record(State::Succeeded, None)),
+        |f| f.run = record(f, State::Succeeded, None),
         Kind::Run,
         &["succeeded", "2026-11-16T00:01:01Z"],
     ),
-    ("a run that failed", 60, |f| f.record = Some(record(State::Failed, None)), Kind::Run, &["failed", "404"]),
-    ("a run in progress", 60, |f| f.record = Some(record(State::Claimed, None)), Kind::Run, &["is in progress on a"]),
+    ("a run that failed", 60, |f| f.run = record(f, State::Failed, None), Kind::Run, &["failed", "404"]),
+    ("a run in progress", 60, |f| f.run = record(f, State::Claimed, None), Kind::Run, &["is in progress on a"]),
     (
         "a run that waits",
         60,
-        |f| f.record = Some(TickRecord { attempt: 0, ..record(State::Waiting, None) }),
+        |f| f.run = record(f, State::Waiting, None),
         Kind::Run,
-        &["waits to be started"],
+        &["waits since 2026-11-16T00:01:00Z (59m30s)"],
     ),
     (
         "an overlap",
         60,
-        |f| f.record = Some(record(State::Skipped, Some(SkipReason::Overlap))),
+        |f| f.run = record(f, State::Skipped, Some(SkipReason::Overlap)),
         Kind::Skipped,
         &["overlap policy", "still open"],
     ),
@@ -111,14 +132,21 @@ const CASES: &[Case] = &[
         60,
         |f| {
             naming(f, "2026-11-16");
-            f.record = Some(record(State::Skipped, Some(SkipReason::Calendar)));
+            f.run = record(f, State::Skipped, Some(SkipReason::Calendar));
         },
         Kind::Skipped,
         &["calendar holidays excludes the date"],
     ),
     ("a future holiday", 40 * DAY, |f| naming(f, "2026-12-26"), Kind::WillBeSkipped, &["calendar holidays"]),
     ("not a tick", 90, |_| (), Kind::NotATick, &["2026-11-16T00:01:00Z", "2026-11-16T00:02:00Z"]),
-    ("not yet due", 3_720, |_| (), Kind::NotYetDue, &["2026-11-16T01:00:30Z"]),
+    ("not yet due", 3_720, |_| (), Kind::NotYetDue, &["not yet due: it will run in 1m30s"]),
+    (
+        "the first tick",
+        3_660,
+        |f| f.job.created_at = s(3_610),
+        Kind::NotYetDue,
+        &["the first tick; not yet due: it will run in 30s"],
+    ),
     ("before it was created", -101 * DAY, |_| (), Kind::NotYetMade, &["did not exist yet", "created it at 2026-08-08"]),
     (
         "after it was deleted",
@@ -157,6 +185,32 @@ const CASES: &[Case] = &[
         },
         Kind::Disabled,
         &["disabled"],
+    ),
+    (
+        "since it was disabled",
+        120,
+        |f| {
+            let mut disabled = (*f.job.spec).clone();
+            disabled.enabled = false;
+            f.job.spec = Arc::new(disabled);
+            f.changes.push(changed(90, What::Edited(Some(every(60)))));
+        },
+        Kind::Disabled,
+        &["the job is disabled", "ann disabled it at 2026-11-16T00:01:30Z"],
+    ),
+    (
+        "a tick out of a gap",
+        CHANGE,
+        |f| nightly(f, Gap::Shift),
+        Kind::NotYetDue,
+        &["2027-03-14T03:00:00-04:00 (2027-03-14T07:00:00Z): ", "not yet due"],
+    ),
+    (
+        "a time that does not exist",
+        CHANGE,
+        |f| nightly(f, Gap::Skip),
+        Kind::NotATick,
+        &["no tick: 02:30 does not exist, does not fire (gap: skip)", "2027-03-13T02:30:00-05:00"],
     ),
     (
         "a tick of the new definition only",
@@ -221,7 +275,7 @@ const CASES: &[Case] = &[
         |f| {
             let mut child = (*f.job.spec).clone();
             child.schedule = None;
-            child.depends_on = vec![DependsOn { job: "a".into(), when: crate::flow::When::Finished }];
+            child.depends_on = vec![DependsOn { job: "a".into(), when: When::Finished }];
             f.job.schedule = None;
             f.job.spec = Arc::new(child);
         },
@@ -246,9 +300,11 @@ fn every_situation_is_explained() {
     for (situation, at, change, kind, contains) in CASES {
         let mut facts = facts();
         change(&mut facts);
-        let answer = explain(&facts, s(*at));
+        let answer = explain(&facts, Question::at(s(*at)));
         assert_eq!(answer.kind, *kind, "{situation}: {}", answer.words);
-        assert!(answer.words.starts_with(&s(*at).to_string()), "{situation}: {}", answer.words);
+        let (local, utc) = (&answer.local, s(*at).to_string());
+        let begins = if *local == utc { format!("{utc}: ") } else { format!("{local} ({utc}): ") };
+        assert!(answer.words.starts_with(&begins), "{situation}: {}", answer.words);
         for word in *contains {
             assert!(answer.words.contains(word), "{situation}: {} does not contain {word:?}", answer.words);
         }
@@ -263,10 +319,10 @@ fn the_fields_agree_with_the_text() {
     let mut facts = facts();
     naming(&mut facts, "2026-11-16");
     facts.range = Some(SkipRange { from: s(60), to: s(1_800), count: 30, reason: SkipReason::Calendar });
-    let answer = explain(&facts, s(60));
+    let answer = explain(&facts, Question::at(s(60)));
     assert_eq!((answer.skip_reason, answer.calendar.as_deref()), (Some(SkipReason::Calendar), Some("holidays")));
     assert_eq!(answer.range, facts.range);
-    let answer = explain(&facts, s(61));
+    let answer = explain(&facts, Question::at(s(61)));
     assert_eq!((answer.before, answer.after), (Some(s(60)), Some(s(120))), "a range contains only ticks");
 }
 
@@ -287,18 +343,152 @@ fn the_id_of_a_tick_contains_its_instant() {
 }
 
 #[test]
-fn backfilled_runs_are_listed_besides_the_record_of_the_tick() {
-    let run = RunId::floor(DbTime::from_millis(7));
-    let explained = |state| {
-        let facts = Facts { backfilled: vec![Backfilled { run, state }], ..facts() };
-        explain(&facts, facts.job.created_at)
-    };
-    let alone = explain(&facts(), facts().job.created_at);
-    let beside = explained(State::Failed);
-    assert_eq!((beside.kind, &beside.record), (alone.kind, &alone.record));
-    assert_eq!(beside.words, format!("{}; backfilled: run {run} failed", alone.words));
-    assert_eq!(beside.backfilled, [Backfilled { run, state: State::Failed }]);
-    for (state, words) in [(State::Waiting, "waits"), (State::Claimed, "is in progress")] {
-        assert!(explained(state).words.ends_with(words));
+fn a_job_that_has_not_run_yet_is_asked_about_its_first_tick() {
+    let mut facts = facts();
+    facts.job.created_at = s(3_605);
+    assert_eq!(expected(&facts.job, facts.now), s(3_660));
+    let answer = explain(&facts, Question::default());
+    assert_eq!((answer.kind, answer.next_tick), (Kind::NotYetDue, Some(s(3_660))));
+}
+
+#[test]
+fn a_period_is_answered_with_its_first_tick() {
+    let mut facts = facts();
+    nightly(&mut facts, Gap::Shift);
+    facts.cursor = Some(s(3_660));
+    let day = |from: &str, until: &str| Question { at: Some(s(at(from))), until: Some(s(at(until))) };
+    let christmas = day("2026-12-25T05:00:00Z", "2026-12-26T05:00:00Z");
+    let answer = explain(&facts, christmas);
+    assert_eq!((answer.kind, answer.local.as_str()), (Kind::NotYetDue, "2026-12-25T02:30:00-05:00"));
+    assert_eq!(answer.zone, "America/New_York");
+    nightly(&mut facts, Gap::Skip);
+    let answer = explain(&facts, day("2027-03-14T05:00:00Z", "2027-03-15T04:00:00Z"));
+    assert_eq!(answer.kind, Kind::NotATick);
+    assert!(answer.words.contains("02:30 does not exist, does not fire"), "{}", answer.words);
+    let answer = explain(&facts, day("2026-12-25T08:00:00Z", "2026-12-25T20:00:00Z"));
+    assert!(answer.words.contains("no tick from here to before 2026-12-25T15:00:00-05:00"), "{}", answer.words);
+    let facts = self::facts();
+    let answer = explain(&facts, day("2026-12-25T00:00:00Z", "2026-12-25T01:00:00Z"));
+    assert!(answer.details.contains(&"the first of 60 ticks before 2026-12-25T01:00:00Z".to_owned()), "{answer:?}");
+}
+
+#[test]
+fn a_shifted_tick_is_explained_with_its_clock_change() {
+    let mut facts = facts();
+    nightly(&mut facts, Gap::Shift);
+    let answer = explain(&facts, Question::at(s(CHANGE)));
+    assert!(answer.details[0].starts_with("02:30 does not exist, fires at 03:00; clocks go forward 1h"), "{answer:?}");
+}
+
+type Stop = (&'static str, fn(&mut Facts), &'static str);
+
+#[test]
+fn the_last_detail_is_the_next_tick_or_why_there_is_none() {
+    let cases: &[Stop] = &[
+        ("it continues", |_| (), "next tick: 2026-11-16T01:01:00Z, in 30s"),
+        (
+            "it was paused after the tick",
+            |f| {
+                f.job.paused = Some(job::Paused { at: s(3_610), note: Some("410".into()) });
+                f.changes.push(changed(3_610, What::Paused));
+            },
+            "no ticks while the job is paused; it was paused by ann at 2026-11-16T01:00:10Z (410)",
+        ),
+        (
+            "it was deleted",
+            |f| {
+                f.job.deleted_at = Some(s(3_620));
+                f.changes.push(changed(3_620, What::Deleted));
+            },
+            "no further ticks: the job was deleted by ann at 2026-11-16T01:00:20Z",
+        ),
+        (
+            "it has ended",
+            |f| {
+                let mut bounded = (*f.job.spec).clone();
+                bounded.schedule.as_mut().unwrap().ends_at = Some(s(3_601));
+                f.job.schedule = job::compile(&bounded, &[], &CronCache::default()).unwrap();
+                f.job.spec = Arc::new(bounded);
+            },
+            "no further ticks: the schedule ended at 2026-11-16T01:00:01Z (ends_at)",
+        ),
+        (
+            "it had one tick",
+            |f| {
+                let mut once = (*f.job.spec).clone();
+                once.schedule = Some(Timing::At { at: s(3_600) }.into());
+                f.job.schedule = job::compile(&once, &[], &CronCache::default()).unwrap();
+                f.job.spec = Arc::new(once);
+            },
+            "no further ticks: the last tick of the schedule was 2026-11-16T01:00:00Z",
+        ),
+    ];
+    for (situation, change, last) in cases {
+        let mut facts = facts();
+        change(&mut facts);
+        let mut run = run::tests::facts(State::Succeeded);
+        run.run.scheduled_at = s(3_600);
+        facts.run = Some(Box::new(run));
+        let answer = explain(&facts, Question::default());
+        assert_eq!(answer.kind, Kind::Run, "{situation}");
+        assert_eq!(answer.details.last().map(String::as_str), Some(*last), "{situation}");
+        assert_eq!(answer.next_tick.is_some(), last.starts_with("next"), "{situation}");
     }
+}
+
+#[test]
+fn a_job_without_a_schedule_is_answered_with_its_newest_run_and_its_parents() {
+    let mut facts = facts();
+    let mut child = (*facts.job.spec).clone();
+    child.schedule = None;
+    child.depends_on = vec![DependsOn { job: "extract".into(), when: When::Succeeded }];
+    facts.job.schedule = None;
+    facts.job.spec = Arc::new(child);
+    facts.parents = vec![Parent { job: "extract".into(), when: When::Succeeded, run: None }];
+    let answer = explain(&facts, Question::default());
+    assert_eq!(answer.kind, Kind::NoSchedule);
+    assert!(answer.words.contains("it has not run yet: the job has no schedule; it runs when extract has succeeded"));
+    assert_eq!(answer.details, ["parent extract has not run yet"]);
+
+    let mut last = run::tests::facts(State::Skipped);
+    last.run.skip_reason = Some(SkipReason::Parent);
+    last.run.error = Some("parent extract is failed, not succeeded".into());
+    facts.last = Some(Box::new(last));
+    let newer = RunId::floor(s(3_601));
+    let run = FlowRun { run: newer, state: State::Claimed, finished_at: None, error: None };
+    facts.parents[0].run = Some(run);
+    let answer = explain(&facts, Question::default());
+    assert_eq!((answer.kind, answer.skip_reason), (Kind::Skipped, Some(SkipReason::Parent)));
+    let parent = format!("the newest run of parent extract, {newer}, is in progress; depends_on requires succeeded");
+    assert_eq!(answer.details.last(), Some(&parent), "a flow that is newer than the run");
+    assert_eq!(explain(&facts, Question::at(s(60))).kind, Kind::NoSchedule, "an instant was asked for");
+}
+
+#[test]
+fn backfills_are_listed_besides_the_record_of_the_tick() {
+    let of = |state, is_running| Backfilled {
+        backfill: BackfillId::from_uuid(uuid::Uuid::nil()),
+        by: "ann".into(),
+        created_at: s(0),
+        run: RunId::floor(s(7)),
+        state,
+        is_running,
+    };
+    let alone = explain(&facts(), Question::at(s(120)));
+    let explained = |state, is_running| {
+        let facts = Facts { backfilled: vec![of(state, is_running)], ..facts() };
+        explain(&facts, Question::at(s(120)))
+    };
+    let beside = explained(Some(State::Failed), true);
+    assert_eq!((beside.kind, &beside.record), (alone.kind, &alone.record));
+    let (run, made) = (RunId::floor(s(7)), format!("backfill {} by ann at {}", uuid::Uuid::nil(), s(0)));
+    assert_eq!(beside.words, format!("{}; backfilled: run {run} failed ({made})", alone.words));
+    assert_eq!(beside.backfilled, [of(Some(State::Failed), true)]);
+    assert!(explained(None, true).words.ends_with(&format!("not backfilled yet: {made} has not reached it")));
+    let facts_of = Facts { backfilled: vec![of(None, true)], ..facts() };
+    assert!(explain(&facts_of, Question::at(s(121))).backfilled.is_empty(), "not a tick");
+    let not = explained(None, false);
+    assert_eq!((&not.words, &not.backfilled), (&alone.words, &Vec::new()), "it did not include the tick");
+    assert!(not.details.contains(&"not backfilled".to_owned()));
+    assert!(not.commands.contains(&format!("everytick job backfill j --from {} --to {}", s(120), s(121))), "{not:?}");
 }

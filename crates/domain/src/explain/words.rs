@@ -1,11 +1,12 @@
-//! The text of explanations.
+//! The text that several answers share.
 
 use crate::{
+    job::Job,
     run::{SkipReason, State},
-    time::DbTime,
+    time::Span,
 };
 
-use super::TickRecord;
+use super::{Backfilled, Explanation, Kind, local::Local};
 
 pub(super) const fn state_words(state: State) -> &'static str {
     match state {
@@ -24,24 +25,31 @@ pub(super) fn author_words(by: Option<&str>) -> String {
     by.map(|by| format!(" by {by}")).unwrap_or_default()
 }
 
-pub(super) fn run_words(record: &TickRecord) -> String {
-    let run = record.run;
-    let at = |at: Option<DbTime>| at.map(|at| format!(" at {at}")).unwrap_or_default();
-    let why = record.error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
-    match record.state {
-        State::Waiting if record.attempt > 0 => {
-            format!("run {run} waits for its next attempt, due at {}{why}", record.due_at)
-        }
-        State::Waiting => format!("run {run} waits to be started; it was due at {}", record.due_at),
-        State::Claimed => {
-            let node = record.node.as_ref().map(|node| format!(" on {node}")).unwrap_or_default();
-            format!("run {run} is in progress{node}, attempt {}", record.attempt)
-        }
-        State::Succeeded => format!("run {run} succeeded{}", at(record.finished_at)),
-        State::Failed => format!("run {run} failed{}{why}", at(record.finished_at)),
-        State::Cancelled => format!("run {run} was cancelled{}", at(record.finished_at)),
-        State::Skipped => format!("run {run} was skipped"),
-        State::Unknown(code) => format!("run {run} is in state {code}, which only a later release knows"),
+/// A backfill over an instant. `None` if it ended without a run for the instant: then it did not include the instant.
+pub(super) fn backfilled_words(of: &Backfilled, local: Local<'_>) -> Option<String> {
+    let run = of.run;
+    let made = format!("backfill {} by {} at {}", of.backfill, of.by, local.text(of.created_at));
+    match of.state {
+        Some(state) => Some(format!("backfilled: run {run} {} ({made})", state_words(state))),
+        None if of.is_running => Some(format!("not backfilled yet: {made} has not reached it")),
+        None => None,
+    }
+}
+
+/// Says that a past tick without a run was not backfilled, and how to do it.
+pub(super) fn suggest_backfill(explanation: &mut Explanation, job: &Job) {
+    let lacks_run = matches!(explanation.kind, Kind::Skipped | Kind::Missing);
+    if !lacks_run || !explanation.backfilled.is_empty() || job.deleted_at.is_some() {
+        return;
+    }
+    let tick =
+        job.schedule.as_ref().is_some_and(|schedule| schedule.first_from(explanation.at) == Some(explanation.at));
+    if tick {
+        explanation.details.push("not backfilled".to_owned());
+        let (name, at) = (&job.spec.name, explanation.at);
+        // The end of a period is excluded.
+        let to = at.plus(Span::seconds(1));
+        explanation.commands.push(format!("everytick job backfill {name} --from {at} --to {to}"));
     }
 }
 

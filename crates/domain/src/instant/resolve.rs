@@ -58,6 +58,15 @@ impl InstantText {
         Ok(Resolved { at, reading })
     }
 
+    /// When the day ends, for a text that names a day without a time of day.
+    #[must_use]
+    pub fn end_of_day(&self, now: DbTime, zone: &LocalZone) -> Option<DbTime> {
+        let Form::Local { day: day @ Some(_), time: None, zone: named } = &self.form else { return None };
+        let zone = named.as_ref().unwrap_or(zone);
+        let next = date(*day, None, now, zone, Lean::Either)?.tomorrow().ok()?;
+        zone.reach(next.to_datetime(Time::midnight())).map(Reached::at)
+    }
+
     fn out_of_range(&self) -> String {
         format!("{:?} is outside the years 1970 to 9999", self.text)
     }

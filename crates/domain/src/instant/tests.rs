@@ -239,3 +239,24 @@ proptest! {
         prop_assert!(future > now && future.since(now) <= day, "{future}");
     }
 }
+
+#[test]
+fn only_a_day_without_a_time_has_an_end() {
+    let end = |text: &str| {
+        let text: InstantText = text.parse().unwrap();
+        text.end_of_day(NOW.parse().unwrap(), &LocalZone::named("Europe/Paris").unwrap()).map(|end| end.to_string())
+    };
+    for (text, expected) in [
+        ("2026-12-25", Some("2026-12-25T23:00:00Z")),
+        ("2027-03-28", Some("2027-03-28T22:00:00Z")),
+        ("yesterday", Some("2026-11-15T23:00:00Z")),
+        ("2026-12-25 UTC", Some("2026-12-26T00:00:00Z")),
+        ("2026-12-25 02:00", None),
+        ("2026-12-25T00:00:00Z", None),
+        ("02:00", None),
+        ("now", None),
+        ("2h", None),
+    ] {
+        assert_eq!(end(text).as_deref(), expected, "{text}");
+    }
+}

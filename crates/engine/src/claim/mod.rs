@@ -1,5 +1,6 @@
 //! Claims: which waiting runs start on this node, and which worker gets a run of a queue.
 
+pub(crate) mod asked;
 pub(crate) mod choose;
 mod delegate;
 mod pace;

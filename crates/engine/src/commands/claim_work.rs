@@ -50,6 +50,8 @@ impl Commands {
     ) -> Result<Work> {
         tokio::pin!(ended);
         let key = (tenant, queue.clone());
+        // Before the claim: a caller that disappears after it would lose the claimed runs for a lease.
+        self.asked.note(self.store.as_ref(), &key, &worker).await;
         let request = ClaimQueue { tenant, queue, worker, limit, lease: CLAIM_LEASE };
         let deadline = tokio::time::sleep(wait);
         tokio::pin!(deadline);

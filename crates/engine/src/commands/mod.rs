@@ -15,7 +15,11 @@ use std::sync::Arc;
 use everytick_domain::ids;
 use everytick_store::{Store, SystemClock, WallClock as _};
 
-use crate::{Hints, Queries, claim::waiters::ClaimWaiters, live::LiveLogs};
+use crate::{
+    Hints, Queries,
+    claim::{asked::AskedQueues, waiters::ClaimWaiters},
+    live::LiveLogs,
+};
 
 pub use backfill::Backfill;
 pub use claim_work::Work;
@@ -43,6 +47,7 @@ pub struct Commands {
     entropy: Arc<dyn Entropy>,
     live: LiveLogs,
     waiters: ClaimWaiters,
+    asked: AskedQueues,
 }
 
 impl std::fmt::Debug for Commands {
@@ -54,7 +59,8 @@ impl std::fmt::Debug for Commands {
 impl Commands {
     #[must_use]
     pub fn new(store: Arc<dyn Store>, hints: Hints, entropy: Arc<dyn Entropy>, live: LiveLogs) -> Self {
-        Self { queries: Queries::new(store.clone()), store, hints, entropy, live, waiters: ClaimWaiters::default() }
+        let (waiters, asked) = (ClaimWaiters::default(), AskedQueues::default());
+        Self { queries: Queries::new(store.clone()), store, hints, entropy, live, waiters, asked }
     }
 
     /// The reads over the same connections.

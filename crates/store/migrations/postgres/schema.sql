@@ -252,6 +252,14 @@ table partitions with (fillfactor=30, autovacuum_vacuum_scale_factor=0, autovacu
     home_region text
     constraint partitions_pkey PRIMARY KEY (partition)
 
+table queue_asks
+    tenant integer not null
+    queue text collate "C" not null
+    asked_at bigint not null
+    worker text not null
+    constraint queue_asks_pkey PRIMARY KEY (tenant, queue)
+    CREATE INDEX queue_asks_asked ON public.queue_asks USING btree (asked_at)
+
 table queues with (fillfactor=50, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=1000, autovacuum_vacuum_cost_delay=0)
     tenant integer not null
     name text collate "C" not null

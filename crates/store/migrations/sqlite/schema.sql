@@ -212,6 +212,16 @@ CREATE TABLE partitions (
     since integer not null default 0
 ) strict;
 
+CREATE TABLE queue_asks (
+    tenant integer not null,
+    queue text not null,
+    asked_at integer not null,
+    worker text not null,
+    primary key (tenant, queue)
+) strict, without rowid;
+
+CREATE INDEX queue_asks_asked on queue_asks (asked_at);
+
 CREATE TABLE queues (
     tenant integer not null,
     name text not null,

@@ -30,6 +30,7 @@ pub(super) async fn prune(store: &DbStore, before: DbTime, limit: usize) -> Resu
     let gone = rows::ids(jobs.iter().copied());
     delete(&mut tx, &drop_days::rows_of_jobs(), &gone, jobs.len()).await?;
     tx.execute(query!("prune/prune_backfills", before.millis(), rows::limit(limit))).await?;
+    tx.execute(query!("prune/prune_asks", before.millis(), rows::limit(limit))).await?;
     prune_flows(&mut tx, ranges_before, limit).await?;
     let used_before = now.minus(IDEMPOTENCY_KEPT).millis();
     let requests = tx.execute(query!("requests/prune_requests", used_before, rows::limit(limit))).await?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use everytick_domain::{
     calendar::Calendar,
-    explain::Facts,
+    explain::{Facts, Question, RunFacts},
     ids::{Fence, Incarnation, JobId, RunId, TenantId, Version},
     partition::PartitionSet,
     recovery::{Ledger, Window},
@@ -240,15 +240,15 @@ impl Store for DbStore {
     ) -> Result<Page<JobRecord, String>> {
         self.reads(read::list_jobs(self, tenant, filter, after, limit)).await
     }
-    async fn load_facts(
-        &self,
-        tenant: TenantId,
-        job: &JobRef,
-        at: Option<DbTime>,
-        kept: Span,
-    ) -> Result<(Facts, DbTime)> {
+    async fn load_facts(&self, tenant: TenantId, job: &JobRef, question: Question, kept: Span) -> Result<Facts> {
         self.reads(async {
-            in_read!(self, "read the facts about a tick", tx => explains::load_facts(tx, tenant, job, at, kept))
+            in_read!(self, "read the facts about a tick", tx => explains::load_facts(tx, tenant, job, question, kept))
+        })
+        .await
+    }
+    async fn load_run_facts(&self, tenant: TenantId, run: RunId) -> Result<RunFacts> {
+        self.reads(async {
+            in_read!(self, "read the facts about a run", tx => explains::load_run_facts(tx, tenant, run))
         })
         .await
     }

@@ -3,7 +3,7 @@
 use everytick_domain::{
     backfill::{BACKFILL_OPEN_MAX, BACKFILLS_RUNNING_MAX, BackfillState, Order, Stretch},
     edit::Change,
-    explain::Backfilled,
+    explain::{Backfilled, Question},
     ids::{BackfillId, RunId},
     job::{Job, JobSpec, Overlap},
     partition::PartitionSet,
@@ -473,12 +473,24 @@ pub async fn an_explanation_lists_the_backfilled_runs_of_the_instant(bench: &Ben
         advance(bench, &lease, backfill).await;
     }
     work(bench, &lease, run_of(&backfills[0], 10), Verdict::Failed).await;
-    let told = async |seconds| bench.store.load_facts(TENANT, &by_name("j"), Some(s(seconds)), KEPT).await.unwrap().0;
-    let mut both = told(10).await.backfilled;
-    both.sort_by_key(|told| told.state);
+    let facts = async |seconds| {
+        let question = Question::at(s(seconds));
+        bench.store.load_facts(TENANT, &by_name("j"), question, KEPT).await.unwrap()
+    };
+    let mut both = facts(10).await.backfilled;
+    both.sort_by_key(|backfilled| backfilled.state);
     let expected = [(&backfills[1], State::Waiting), (&backfills[0], State::Failed)];
-    let runs = expected.map(|(backfill, state)| Backfilled { run: run_of(backfill, 10), state });
+    let runs = expected.map(|(backfill, state)| Backfilled {
+        backfill: backfill.id,
+        by: "tester".into(),
+        created_at: backfill.created_at,
+        run: run_of(backfill, 10),
+        state: Some(state),
+        is_running: true,
+    });
     assert_eq!(both, runs);
-    assert_eq!(told(10).await.record, None, "a backfilled run is not the record of the tick");
-    assert!(told(11).await.backfilled.is_empty());
+    assert!(facts(10).await.run.is_none(), "a backfilled run is not the record of the tick");
+    assert!(facts(11).await.backfilled.iter().all(|backfilled| backfilled.state.is_none()), "not a tick");
+    let run = bench.store.load_run_facts(TENANT, run_of(&backfills[0], 10)).await.unwrap();
+    assert_eq!(run.backfill.map(|backfilled| backfilled.backfill), Some(backfills[0].id));
 }

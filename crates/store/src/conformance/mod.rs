@@ -36,6 +36,7 @@ pub mod reads;
 pub mod redrives;
 pub mod repairs;
 pub mod requests;
+pub mod run_facts;
 pub mod server;
 pub mod settles;
 pub mod sharing;
@@ -85,6 +86,7 @@ macro_rules! conformance_suite {
         $crate::conformance_redrives! { $open }
         $crate::conformance_backfills! { $open }
         $crate::conformance_facts! { $open }
+        $crate::conformance_run_facts! { $open }
         $crate::conformance_reads! { $open }
         $crate::conformance_flows! { $open }
         $crate::conformance_flow_pruning! { $open }

@@ -180,7 +180,7 @@ const RUN: &[(&str, Kind)] = &[
     ("flow", Id),
 ];
 
-pub(crate) const PARTS: [Part; 22] = [
+pub(crate) const PARTS: [Part; 23] = [
     part!("tenants", "move_tenants", 1, &[("id", Word), ("name", Text), ("jobs", Long)]),
     part!("last_runs" of "runs", Rows::BeforeTheDays, 1, "move_last_runs", "move_last_runs", RUN),
     part!("runs" of "runs", Rows::OfTheDays, 1, "move_runs", "move_runs", RUN),
@@ -292,6 +292,12 @@ pub(crate) const PARTS: [Part; 22] = [
             ("rate_ms", Long),
             ("spent_until", Long),
         ]
+    ),
+    part!(
+        "queue_asks",
+        "move_queue_asks",
+        2,
+        &[("tenant", Word), ("queue", Text), ("asked_at", Long), ("worker", Text)]
     ),
     part!(
         "backfills",

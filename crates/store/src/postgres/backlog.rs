@@ -152,6 +152,11 @@ pub(super) async fn work_of(tx: &mut DbTx, job: JobId, max: usize) -> Result<Opt
     Ok(Some(BacklogWork { action: mark.action, done: mark.done, remaining }))
 }
 
+/// What happens to the waiting runs of a job, without counting them.
+pub(super) async fn action_of(tx: &mut DbTx, job: JobId) -> Result<Option<BacklogAction>> {
+    Ok(mark_of(tx, job).await?.map(|mark| mark.action))
+}
+
 struct Mark {
     action: BacklogAction,
     tenant: TenantId,

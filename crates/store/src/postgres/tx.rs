@@ -347,6 +347,9 @@ impl Tx for DbTx {
     async fn backlog_is_long(&mut self, job: JobId) -> Result<bool> {
         backlog::is_long(self, job).await
     }
+    async fn backlog_action(&mut self, job: JobId) -> Result<Option<BacklogAction>> {
+        backlog::action_of(self, job).await
+    }
     async fn mark_backlog(&mut self, tenant: TenantId, actor: &Actor, job: JobId, action: BacklogAction) -> Result<()> {
         backlog::mark(self, tenant, actor, job, action).await
     }

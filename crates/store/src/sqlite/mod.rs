@@ -36,6 +36,8 @@ macro_rules! lock {
 mod db_tx;
 
 mod accept;
+#[path = "../both/asked.rs"]
+mod asked;
 mod backfill;
 mod backlog;
 mod calendars;

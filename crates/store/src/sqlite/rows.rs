@@ -119,6 +119,9 @@ pub(super) fn codes(codes: Vec<i16>) -> Json {
 pub(super) fn run_ids(runs: impl IntoIterator<Item = RunId>) -> Json {
     json(&runs.into_iter().map(|run| Hex(run.uuid())).collect::<Vec<_>>())
 }
+pub(super) const fn partition(partition: u16) -> u16 {
+    partition
+}
 pub(super) fn job_ids(jobs: impl IntoIterator<Item = JobId>) -> Json {
     json(&jobs.into_iter().map(|job| Hex(job.uuid())).collect::<Vec<_>>())
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use everytick_domain::{
     calendar::CalendarSpec,
+    explain::Question,
     flow::{DependsOn, When},
     ids::{BackfillId, RunId},
     job::{Job, JobSpec},
@@ -411,7 +412,7 @@ pub async fn sound_rows_are_served_beside_damaged_ones<R: Raw>(bench: &Bench, ra
     store.list_backfills(TENANT, victim.push.id, None, 100).await.unwrap();
     store.get_flow(TENANT, victim.flow).await.unwrap();
     store.get_job(TENANT, &by_name("push")).await.unwrap();
-    store.load_facts(TENANT, &by_name("push"), Some(s(20)), KEPT).await.unwrap();
+    store.load_facts(TENANT, &by_name("push"), Question::at(s(20)), KEPT).await.unwrap();
     store.cancel_job(TENANT, &Actor("test".into()), &by_name("queued")).await.unwrap();
 
     // The notes.

@@ -11,7 +11,7 @@ use super::super::{Failed, PostgresStore, rows};
 use crate::tx::Tx as _;
 use crate::{Actor, DEPTH_COUNTED_MAX, Page, QueueLook, QueueRecord, Result, queues::limits_detail};
 
-pub(super) fn limits(row: &PgRow) -> std::result::Result<QueueLimits, sqlx::Error> {
+pub(in crate::postgres) fn limits(row: &PgRow) -> std::result::Result<QueueLimits, sqlx::Error> {
     let number = |name| row.try_get::<Option<i32>, _>(name).map(|number| number.map(i32::unsigned_abs));
     let per = row.try_get::<Option<i64>, _>("rate_ms")?.map(|ms| Span::millis(ms.unsigned_abs()));
     let rate = number("rate_count")?.zip(per).map(|(count, per)| Rate { count, per });
@@ -74,6 +74,7 @@ fn record(row: &PgRow) -> std::result::Result<QueueRecord, sqlx::Error> {
         later: count("later")?,
         oldest: rows::time(row, "oldest")?,
         claimed: count("claimed")?,
+        asked_at: rows::time(row, "asked_at")?,
     })
 }
 

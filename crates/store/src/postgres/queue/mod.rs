@@ -9,6 +9,8 @@ mod previous;
 mod succeed;
 mod worker_claims;
 
+pub(super) use limits::limits;
+
 use async_trait::async_trait;
 use everytick_domain::{
     ids::{Fence, JobId, RunId, TenantId},
@@ -16,7 +18,7 @@ use everytick_domain::{
     time::Span,
 };
 
-use super::PostgresStore;
+use super::{PostgresStore, asked};
 use crate::{
     Actor, ClaimBeat, ClaimQueue, LoadedClaim, OverdueClaim, Page, QueueClaims, QueueLook, QueueRecord, QueueStore,
     Result, Success,
@@ -55,6 +57,10 @@ impl QueueStore for PostgresStore {
         limit: usize,
     ) -> Result<Page<QueueRecord, String>> {
         self.reads(limits::list_queues(self, tenant, from, limit)).await
+    }
+    async fn note_asked(&self, tenant: TenantId, queue: &str, worker: &str) -> Result<()> {
+        self.writes(async { asked::note(self.write("note that a worker asked").await?, tenant, queue, worker).await })
+            .await
     }
     async fn set_queue(&self, tenant: TenantId, actor: &Actor, name: &str, limits: QueueLimits) -> Result<()> {
         self.writes(limits::set_queue(self, tenant, actor, name, limits)).await

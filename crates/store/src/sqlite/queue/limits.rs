@@ -11,7 +11,7 @@ use super::super::{Failed, SqliteStore, rows};
 use crate::tx::Tx as _;
 use crate::{Actor, DEPTH_COUNTED_MAX, Page, QueueLook, QueueRecord, Result, queues::limits_detail};
 
-pub(super) fn limits(row: &SqliteRow) -> std::result::Result<QueueLimits, sqlx::Error> {
+pub(in crate::sqlite) fn limits(row: &SqliteRow) -> std::result::Result<QueueLimits, sqlx::Error> {
     let per = row.try_get::<Option<i64>, _>("rate_ms")?.map(|ms| Span::millis(ms.unsigned_abs()));
     let rate = row.try_get::<Option<u32>, _>("rate_count")?.zip(per).map(|(count, per)| Rate { count, per });
     Ok(QueueLimits { concurrency: row.try_get("concurrency")?, rate })
@@ -60,6 +60,7 @@ pub(super) async fn list_queues(
             later: count("later")?,
             oldest: rows::time(row, "oldest")?,
             claimed: count("claimed")?,
+            asked_at: rows::time(row, "asked_at")?,
         })
     };
     let mut items: Vec<QueueRecord> = store.unreadable.each("queues", &found, record);

@@ -6,6 +6,8 @@ mod limits;
 mod previous;
 mod worker_claims;
 
+pub(super) use limits::limits;
+
 use async_trait::async_trait;
 use everytick_domain::{
     ids::{Fence, JobId, RunId, TenantId},
@@ -14,7 +16,7 @@ use everytick_domain::{
     time::Span,
 };
 
-use super::{DbTx, SqliteStore};
+use super::{DbTx, SqliteStore, asked};
 use crate::{
     Actor, ClaimBeat, ClaimQueue, LoadedClaim, OverdueClaim, Page, QueueClaims, QueueLook, QueueRecord, QueueStore,
     Result, Success,
@@ -57,6 +59,9 @@ impl QueueStore for SqliteStore {
         limit: usize,
     ) -> Result<Page<QueueRecord, String>> {
         limits::list_queues(self, tenant, from, limit).await
+    }
+    async fn note_asked(&self, tenant: TenantId, queue: &str, worker: &str) -> Result<()> {
+        asked::note(self.write("note that a worker asked").await?, tenant, queue, worker).await
     }
     async fn set_queue(&self, tenant: TenantId, actor: &Actor, name: &str, limits: QueueLimits) -> Result<()> {
         limits::set_queue(self, tenant, actor, name, limits).await

@@ -141,7 +141,8 @@ async fn a_migration_that_waits_for_a_table_does_not_block_other_statements() {
     let mut steps: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     steps.retain(|path| path.file_name().unwrap().to_str().unwrap().starts_with("000"));
     steps.sort();
-    steps.pop();
+    // Step 7 is the last one that changes the table of leases.
+    steps.truncate(6);
     let mut text = include_str!("../../../src/postgres/sql/setup/migration_table.sql").to_owned();
     for (number, step) in (1..).zip(&steps) {
         text.push_str(&std::fs::read_to_string(step).unwrap());

@@ -1,0 +1,69 @@
+//! Instants and durations as text for users: in the job's zone, with UTC beside it.
+
+use crate::{
+    job::Job,
+    schedule::{Schedule, ScheduleSpec, Timing},
+    time::{DbTime, Span},
+};
+
+/// Shows instants in the zone of a job. A job without a cron expression has no zone: its instants are in UTC.
+#[derive(Clone, Copy)]
+pub(super) struct Local<'a> {
+    spec: Option<&'a ScheduleSpec>,
+    schedule: Option<&'a Schedule>,
+}
+
+impl<'a> Local<'a> {
+    pub(super) fn of(job: &'a Job) -> Self {
+        Self { spec: job.spec.schedule.as_ref(), schedule: job.schedule.as_ref() }
+    }
+
+    /// For a run whose job may be unknown.
+    pub(super) fn of_some(job: Option<&'a Job>) -> Self {
+        job.map_or(Self { spec: None, schedule: None }, Self::of)
+    }
+
+    pub(super) fn zone(self) -> &'a str {
+        match self.spec.map(|spec| &spec.timing) {
+            Some(Timing::Cron { timezone, .. }) => timezone,
+            _ => "UTC",
+        }
+    }
+
+    /// `2026-11-17T02:00:00+01:00`
+    pub(super) fn text(self, at: DbTime) -> String {
+        self.schedule.map_or_else(|| at.to_string(), |schedule| schedule.local(at))
+    }
+
+    /// `2026-11-17T02:00:00+01:00 (2026-11-17T01:00:00Z)`; UTC alone if that is the zone.
+    pub(super) fn both(self, at: DbTime) -> String {
+        let (local, utc) = (self.text(at), at.to_string());
+        if local == utc { utc } else { format!("{local} ({utc})") }
+    }
+}
+
+/// A duration with at most two units: `3d4h`, `9h12m`, `40s`.
+pub(super) fn about(span: Span) -> Span {
+    let ms = span.as_millis();
+    let unit = match ms {
+        86_400_000.. => 3_600_000,
+        3_600_000.. => 60_000,
+        1_000.. => 1_000,
+        _ => 1,
+    };
+    Span::millis(ms / unit * unit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_shown_with_the_units_that_matter() {
+        for (span, shown) in
+            [("1d2h3m4s", "1d2h"), ("9h12m33s", "9h12m"), ("59m59s999ms", "59m59s"), ("40s5ms", "40s"), ("7ms", "7ms")]
+        {
+            assert_eq!(about(span.parse().unwrap()).to_string(), shown);
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! What comes next: the next tick of a job, or why it has none.
+
+use crate::{job::Job, time::DbTime};
+
+use super::{
+    Changed, Explanation, Facts, Kind, What,
+    local::{Local, about},
+    words::author_words,
+};
+
+/// Adds the next tick, or why there is none, unless the answer itself is that there is none.
+pub(super) fn add(explanation: &mut Explanation, facts: &Facts) {
+    let (job, local) = (&facts.job, Local::of(&facts.job));
+    explanation.next_tick = job.next_tick(facts.cursor, facts.now);
+    let is_answered = matches!(explanation.kind, Kind::Paused | Kind::Disabled | Kind::Deleted | Kind::NoSchedule);
+    if is_answered && explanation.since.is_none_or(|since| explanation.at > since) {
+        return;
+    }
+    match explanation.next_tick {
+        Some(next) if next == explanation.at => {}
+        Some(next) => {
+            explanation.details.push(format!("next tick: {}, in {}", local.both(next), about(next.since(facts.now))));
+        }
+        None => explanation.details.extend(no_ticks(job, &facts.changes, facts.now)),
+    }
+}
+
+/// Why a job has no further ticks; `None` if it has no schedule or has further ticks.
+#[must_use]
+pub fn no_ticks(job: &Job, changes: &[Changed], now: DbTime) -> Option<String> {
+    let local = Local::of(job);
+    let by = |what: fn(&What) -> bool, at: DbTime| {
+        let change = changes.iter().rev().find(|changed| what(&changed.what) && changed.effective_at == at);
+        author_words(change.map(|changed| changed.by.as_str()))
+    };
+    if let Some(at) = job.deleted_at {
+        let by = by(|what| *what == What::Deleted, at);
+        return Some(format!("no further ticks: the job was deleted{by} at {}", local.text(at)));
+    }
+    let schedule = job.schedule.as_ref()?;
+    if let Some(paused) = &job.paused {
+        let by = by(|what| *what == What::Paused, paused.at);
+        let note = paused.note.as_ref().map(|note| format!(" ({note})")).unwrap_or_default();
+        return Some(format!("no ticks while the job is paused; it was paused{by} at {}{note}", local.text(paused.at)));
+    }
+    if !job.spec.enabled {
+        let since = disabled_since(changes);
+        let since = since.map(|(by, at)| format!("; {by} disabled it at {}", local.text(at))).unwrap_or_default();
+        return Some(format!("no ticks while the job is disabled{since}"));
+    }
+    if schedule.next_after(now).is_some() {
+        return None;
+    }
+    let ends = job.spec.schedule.as_ref().and_then(|spec| spec.ends_at).filter(|ends| *ends <= now);
+    let last = schedule.last_up_to(job.created_at, now);
+    Some(match (ends, last) {
+        (Some(ends), _) => format!("no further ticks: the schedule ended at {} (ends_at)", local.text(ends)),
+        (None, Some(last)) => format!("no further ticks: the last tick of the schedule was {}", local.text(last)),
+        (None, None) => "no further ticks: the schedule has none".to_owned(),
+    })
+}
+
+/// Who disabled the job that is disabled now, and since when.
+pub(super) fn disabled_since(changes: &[Changed]) -> Option<(&str, DbTime)> {
+    let enabled = |changed: &&Changed| matches!(&changed.what, What::Edited(Some(was)) if was.enabled);
+    changes.iter().rev().find(enabled).map(|changed| (changed.by.as_str(), changed.effective_at))
+}

@@ -1,0 +1,96 @@
+//! Explains why one run is in its state: why it waits, how it ended, or why it was skipped. `waiting` and `ended` decide,
+//! `in_the_way` finds the runs that it waits for, and `origin` describes where the run comes from.
+
+mod ended;
+mod facts;
+mod in_the_way;
+mod origin;
+#[cfg(test)]
+pub(super) mod tests;
+mod waiting;
+
+use crate::{
+    queue::{CLAIM_BEAT, CLAIM_LEASE},
+    run::State,
+    time::Span,
+};
+
+use super::{
+    Explanation, Kind, Reason,
+    local::{Local, about},
+};
+pub(super) use ended::parent_words;
+pub use facts::{
+    AHEAD_COUNTED_MAX, Action, Asked, Attempt, ClaimFacts, Did, FlowFacts, FlowJob, FlowRun, Parent, QueueFacts,
+    RunFacts, RunRow,
+};
+
+/// A worker that has sent no heartbeat for this long is reported.
+const SILENT_AFTER: Span = Span::seconds(15);
+
+/// Explains a run, or a range of skips.
+#[must_use]
+pub fn explain_run(facts: &RunFacts) -> Explanation {
+    let local = Local::of_some(facts.job.as_ref());
+    let row = &facts.run;
+    let mut answer = match row.state {
+        State::Waiting => waiting::waiting(facts, local),
+        State::Claimed => in_progress(facts, local),
+        State::Succeeded | State::Failed | State::Cancelled => ended::ended(facts, local),
+        State::Skipped => ended::skipped(facts, local),
+        State::Unknown(code) => {
+            let words = format!("run {} is in state {code}, which only a later release knows", row.run);
+            Explanation::new(local, row.scheduled_at, Kind::Run, &words)
+        }
+    };
+    let mut details = origin::details(facts, local);
+    details.append(&mut answer.details);
+    if row.range.is_none() {
+        answer.commands.insert(0, format!("everytick run get {}", row.run));
+    }
+    Explanation { details, record: Some(row.clone()), skip_reason: row.skip_reason, range: row.range, ..answer }
+}
+
+/// The start of an answer about a run.
+fn about_run(facts: &RunFacts, local: Local<'_>, reason: Reason, words: &str) -> Explanation {
+    let words = format!("run {} {words}", facts.run.run);
+    Explanation { reason: Some(reason), ..Explanation::new(local, facts.run.scheduled_at, Kind::Run, &words) }
+}
+
+/// `attempt 2 of 4`. Lost attempts do not count as retries, so they add to the number.
+fn attempt_words(facts: &RunFacts, attempt: u32) -> String {
+    let max = facts.job.as_ref().map(|job| 1 + job.spec.retry.max_retries + facts.run.lost);
+    // A run keeps its attempts when the job's retries are lowered.
+    max.filter(|max| attempt <= *max)
+        .map_or_else(|| format!("attempt {attempt}"), |max| format!("attempt {attempt} of {max}"))
+}
+
+fn in_progress(facts: &RunFacts, local: Local<'_>) -> Explanation {
+    let (row, now) = (&facts.run, facts.now);
+    let attempt = attempt_words(facts, row.attempt);
+    let by = match (&row.worker, &row.node) {
+        (Some(worker), _) => format!(" by worker {worker}"),
+        (None, Some(node)) => format!(" on {node}"),
+        (None, None) => String::new(),
+    };
+    let since = row.started_at.map(|at| format!(", since {} ({})", local.text(at), about(now.since(at))));
+    let words = format!("is in progress{by}, {attempt}{}", since.unwrap_or_default());
+    let mut answer = about_run(facts, local, Reason::InProgress, &words);
+    let by_timeout = row.started_at.zip(facts.job.as_ref()).map(|(at, job)| at.plus(job.spec.timeout));
+    let timeout = facts.claim.as_ref().map(|claim| claim.timeout_at).or(by_timeout);
+    answer.details.extend(timeout.map(|at| format!("it times out at {}", local.text(at))));
+    if let Some(claim) = facts.claim.as_ref().filter(|claim| !claim.is_accepted) {
+        let beat = now.since(claim.until.minus(CLAIM_LEASE));
+        answer.details.push(format!("the last heartbeat of worker {} was {} ago", claim.worker, about(beat)));
+        if beat > SILENT_AFTER {
+            answer.reason = Some(Reason::NoHeartbeat);
+            answer.details.push(format!(
+                "a worker sends a heartbeat every {CLAIM_BEAT}; without one, the claim is lost at {}",
+                local.text(claim.until)
+            ));
+        }
+    }
+    let run = row.run;
+    answer.commands.extend([format!("everytick run log {run}"), format!("everytick run cancel {run}")]);
+    answer
+}

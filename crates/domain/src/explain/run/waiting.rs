@@ -1,0 +1,123 @@
+//! Why a run waits. The checks go from the run itself (due later) over its job (other runs in progress) to the place where it
+//! waits (a queue, or the node that owns its partition).
+
+use crate::{
+    explain::{
+        Explanation, Reason,
+        local::{Local, about},
+    },
+    time::DbTime,
+};
+
+use super::{QueueFacts, RunFacts, about_run, attempt_words, in_the_way};
+
+pub(super) fn waiting(facts: &RunFacts, local: Local<'_>) -> Explanation {
+    let mut answer = why(facts, local);
+    if let Some(attempt) = facts.attempts.last() {
+        let at = attempt.finished_at.map(|at| format!(" at {}", local.text(at))).unwrap_or_default();
+        let outcome = attempt.outcome.as_deref().unwrap_or("failed");
+        let error = attempt.error.as_deref().map(|error| format!(": {error}")).unwrap_or_default();
+        answer.details.push(format!("attempt {} {outcome}{at}{error}", attempt.attempt));
+        answer.commands.push(format!("everytick run attempts {}", facts.run.run));
+    }
+    answer.queue.clone_from(&facts.queue);
+    answer
+}
+
+fn why(facts: &RunFacts, local: Local<'_>) -> Explanation {
+    let (row, now) = (&facts.run, facts.now);
+    if facts.is_cancelling {
+        let words = "will not start: the waiting runs of the job are being cancelled";
+        return about_run(facts, local, Reason::BeingCancelled, words);
+    }
+    if row.due_at > now {
+        let due = format!("due at {} (in {})", local.text(row.due_at), about(row.due_at.since(now)));
+        if row.attempt > 0 {
+            let words = format!("waits for its next attempt, {}, {due}", attempt_words(facts, row.attempt + 1));
+            return about_run(facts, local, Reason::RetryLater, &words);
+        }
+        return about_run(facts, local, Reason::DueLater, &format!("waits for its due time, {due}"));
+    }
+    let forced = facts.actions.iter().any(|action| action.what == super::Did::Triggered { force: true });
+    let busy = if forced { Vec::new() } else { in_the_way::now(facts) };
+    let per_key = facts.job.as_ref().map_or(1, |job| job.spec.max_per_key as usize);
+    let since = format!("waits since {} ({})", local.text(row.due_at), about(now.since(row.due_at)));
+    if facts.same_key.len() >= per_key {
+        let runs = in_the_way::listed(&facts.same_key, local, now);
+        let words = format!("{since}: with the same concurrency key, {runs}; at most {per_key} may be in progress");
+        let answer = about_run(facts, local, Reason::KeyBusy, &words);
+        return Explanation { in_the_way: facts.same_key.clone(), ..answer };
+    }
+    if !busy.is_empty() {
+        let words = format!("{since}: it starts after {}{}", in_the_way::listed(&busy, local, now), policy(facts));
+        let mut answer = about_run(facts, local, Reason::JobBusy, &words);
+        answer.commands.extend(busy.first().map(|row| format!("everytick run get {}", row.run)));
+        return Explanation { in_the_way: busy, ..answer };
+    }
+    match &facts.queue {
+        Some(queue) => in_queue(facts, queue, local, &since),
+        None => at_node(facts, local, &since),
+    }
+}
+
+/// `; overlap is queue`
+fn policy(facts: &RunFacts) -> String {
+    facts.job.as_ref().map(|job| format!("; overlap is {}", job.spec.overlap.word())).unwrap_or_default()
+}
+
+fn in_queue(facts: &RunFacts, queue: &QueueFacts, local: Local<'_>, since: &str) -> Explanation {
+    let name = &queue.name;
+    let (reason, why) = queue_reason(facts, queue, local);
+    let mut answer = about_run(facts, local, reason, &format!("{since} in queue {name}: {why}"));
+    if reason == Reason::NoWorker {
+        if queue.claimed > 0 {
+            let runs = if queue.claimed == 1 { "run" } else { "runs" };
+            answer.details.push(format!("workers are busy with {} {runs} of queue {name}", queue.claimed));
+        }
+        answer.commands.push(format!("everytick worker --queue {name} -- COMMAND"));
+    }
+    answer.commands.push(format!("everytick queue get {name}"));
+    answer
+}
+
+fn queue_reason(facts: &RunFacts, queue: &QueueFacts, local: Local<'_>) -> (Reason, String) {
+    let (name, now) = (&queue.name, facts.now);
+    let claimed = usize::try_from(queue.claimed).unwrap_or(usize::MAX);
+    if let Some(max) = queue.limits.concurrency.filter(|max| claimed >= *max as usize) {
+        return (Reason::QueueLimit, format!("{claimed} runs are claimed, and the limit of the queue is {max}"));
+    }
+    if let Some(rate) = queue.limits.rate.filter(|rate| rate.admits(queue.spent_until, now) == 0) {
+        return (Reason::QueueRate, format!("the queue has used its rate of {rate}"));
+    }
+    let asked = |at: DbTime| format!("{} ({} ago)", local.both(at), about(now.since(at)));
+    match &queue.asked {
+        None => (Reason::NoWorker, format!("no worker has asked for queue {name} yet")),
+        Some(last) if last.at < facts.run.due_at => {
+            let words = format!("no worker has asked for queue {name} since {}", asked(last.at));
+            (Reason::NoWorker, format!("{words}, when {} did", last.worker))
+        }
+        Some(last) => {
+            let last = format!("worker {} asked last, at {}", last.worker, asked(last.at));
+            match queue.ahead {
+                0 => (Reason::NextClaim, format!("the next worker that asks gets it; {last}")),
+                1 => (Reason::BehindOthers, format!("1 run is ahead of it; {last}")),
+                ahead => (Reason::BehindOthers, format!("{ahead} runs are ahead of it; {last}")),
+            }
+        }
+    }
+}
+
+fn at_node(facts: &RunFacts, local: Local<'_>, since: &str) -> Explanation {
+    match &facts.owner {
+        Some(node) => {
+            let words = format!("{since}: {node} starts it when it has a free slot");
+            about_run(facts, local, Reason::WaitsForSlot, &words)
+        }
+        None => {
+            let words = format!("{since}: no living node owns the partition of the job; is a node running?");
+            let mut answer = about_run(facts, local, Reason::NoNode, &words);
+            answer.commands.push("everytick cluster".to_owned());
+            answer
+        }
+    }
+}

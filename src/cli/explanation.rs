@@ -1,0 +1,35 @@
+//! Prints an explanation, for `job explain` and `run explain`.
+
+use serde::Deserialize;
+
+use crate::{client::Answer, output::Output};
+
+#[derive(Debug, Deserialize)]
+struct Explanation {
+    message: String,
+    #[serde(default)]
+    details: Vec<String>,
+    #[serde(default)]
+    commands: Vec<String>,
+}
+
+/// Prints the answer, its details, and the commands that help, one per line.
+pub(crate) fn print(out: Output, answer: &Answer) -> anyhow::Result<()> {
+    if out.is_json() {
+        return Ok(out.json(answer)?);
+    }
+    let explanation: Explanation = answer.read()?;
+    out.line(&printable(&explanation.message))?;
+    for detail in &explanation.details {
+        out.line(&format!("  {}", printable(detail)))?;
+    }
+    for command in &explanation.commands {
+        out.line(&format!("  $ {}", printable(command)))?;
+    }
+    Ok(())
+}
+
+/// Error texts come from targets and may have several lines and escape sequences.
+fn printable(text: &str) -> String {
+    crate::output::printable(text).replace('\n', "\n    ")
+}
