@@ -1,15 +1,19 @@
 //! The HTTP client of the commands. It sends requests and turns problem+json answers into messages and exit codes.
 //! The commands interpret the answers.
 
-use std::time::Duration;
+use std::{error::Error as _, time::Duration};
 
 use anyhow::Context;
+use everytick_domain::wrong_input::without_number;
 use futures::{Stream, StreamExt};
 use reqwest::{Method, Response, StatusCode, Url, header::CONTENT_TYPE, redirect};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::value::RawValue;
 
-use crate::failure::{Exit, Failure};
+use crate::{
+    config::SERVER_DEFAULT,
+    failure::{Exit, Failure},
+};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// Limit for a whole answer. A followed log has no such limit, only [`SILENCE_MAX`].
@@ -29,15 +33,7 @@ pub(crate) struct Client {
 
 impl Client {
     pub(crate) fn new(server: &str) -> anyhow::Result<Self> {
-        let wrong = || {
-            Failure::usage(format!(
-                "--server: {server:?} is not the URL of a server; write it like \"http://127.0.0.1:8640\""
-            ))
-        };
-        let url = Url::parse(server)
-            .ok()
-            .filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host())
-            .ok_or_else(wrong)?;
+        let url = server_url(server).map_err(|wrong| Failure::usage(format!("--server: {wrong}")))?;
         let http = reqwest::Client::builder()
             .connect_timeout(CONNECT_TIMEOUT)
             .read_timeout(SILENCE_MAX)
@@ -73,28 +69,83 @@ impl Client {
         Request { client: self, method, url, headers: Vec::new(), body: None }
     }
 
+    /// The address for messages: without a password.
+    fn shown(&self) -> String {
+        let mut url = self.server.clone();
+        let _ = url.set_username("").and_then(|()| url.set_password(None));
+        url.as_str().trim_end_matches('/').to_owned()
+    }
+
+    fn wrong_path(&self) -> String {
+        let mut server = self.server.clone();
+        server.set_path("");
+        format!("--server: the server has no API under the path {:?}; write {:?}", self.server.path(), server.as_str())
+    }
+
     fn unreachable(&self, error: &reqwest::Error) -> Failure {
-        let at = self.server.as_str().trim_end_matches('/');
+        Failure::new(Exit::NoServer, self.why_unreachable(error))
+    }
+
+    fn why_unreachable(&self, error: &reqwest::Error) -> String {
+        let at = self.shown();
+        let (mut causes, mut next) = (Vec::new(), error.source());
+        while let Some(cause) = next {
+            causes.push(cause.to_string());
+            next = cause.source();
+        }
+        let caused_by = |words: &[&str]| causes.iter().any(|cause| words.iter().any(|word| cause.contains(word)));
+        let host = self.server.host_str().unwrap_or_default();
+        if caused_by(&["dns error", "lookup address"]) {
+            return format!(
+                "--server: the host {host:?} of {at} has no address; check its name, or write an IP address"
+            );
+        }
+        if caused_by(&["certificate"]) {
+            return format!(
+                "--server: the certificate of {at} is not valid for {host:?}; use the name that it was issued for"
+            );
+        }
+        if self.server.scheme() == "https" && caused_by(&["InvalidContentType", "corrupt message", "tls"]) {
+            return format!("--server: {at} does not use TLS; write {}", at.replacen("https://", "http://", 1));
+        }
+        if error.is_connect() && error.is_timeout() {
+            return format!(
+                "no server answers at {at} within {CONNECT_TIMEOUT:?}; check the host and the port of --server"
+            );
+        }
         if error.is_connect() {
-            return Failure::new(
-                Exit::NoServer,
-                format!(
-                    "no server answers at {at}; start one with `everytick serve`, or set another address with --server"
-                ),
+            return format!(
+                "no server answers at {at}; start one with `everytick serve`, or set another address with --server"
             );
         }
         if error.is_timeout() {
-            return Failure::new(
-                Exit::NoServer,
-                format!("the server at {at} did not answer in time; the request may still take effect"),
+            return format!("the server at {at} did not answer in time; the request may still take effect");
+        }
+        if caused_by(&["invalid HTTP version", "message completed", "HTTP"]) && self.server.scheme() == "http" {
+            return format!(
+                "--server: {at} does not answer in HTTP; if it uses TLS, write https:// instead of http://"
             );
         }
-        let mut cause: &dyn std::error::Error = error;
-        while let Some(source) = cause.source() {
-            cause = source;
-        }
-        Failure::new(Exit::NoServer, format!("the connection to {at} was lost: {cause}"))
+        let cause = causes.last().map(|cause| without_number(cause)).unwrap_or_default();
+        format!("the connection to {at} was lost: {cause}; repeat the command")
     }
+}
+
+fn server_url(server: &str) -> Result<Url, String> {
+    let shown = if server.contains('@') { "the value".to_owned() } else { format!("{server:?}") };
+    let url = Url::parse(server).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
+    let Some(url) = url else {
+        let with_scheme = format!("http://{server}");
+        let meant = Url::parse(&with_scheme).is_ok_and(|url| url.has_host()) && !server.contains("://");
+        let example = if meant && !server.contains('@') { &with_scheme } else { SERVER_DEFAULT };
+        return Err(format!("{shown} is not the URL of a server; write it like {example:?}"));
+    };
+    if ["/api", "/docs", "/openapi.json"].iter().any(|path| url.path().starts_with(path)) {
+        let mut server = url.clone();
+        server.set_path("");
+        return Err(format!("{shown} has the path {:?}; write only the server: {:?}", url.path(), server.as_str()));
+    }
+    Ok(url)
 }
 
 /// One request to the server.
@@ -218,6 +269,9 @@ impl<'a> Request<'a> {
         }
         let body = response.bytes().await.unwrap_or_default();
         let problem: Problem = serde_json::from_slice(&body).unwrap_or_default();
+        if problem.kind.ends_with(":no-such-path") && client.server.path() != "/" {
+            return Err(Failure::usage(client.wrong_path()).into());
+        }
         Err(Failure::new(exit_of(status), problem.message(status)).into())
     }
 }
@@ -257,7 +311,12 @@ fn media_type(response: &Response) -> String {
 }
 
 fn not_ours(client: &Client, answer: &str) -> Failure {
-    Failure::new(Exit::Failed, format!("the server at {} is not everytick: it answered {answer}", client.server))
+    let path = if client.server.path() == "/" { "" } else { " and the path" };
+    let at = client.shown();
+    Failure::new(
+        Exit::Failed,
+        format!("the server at {at} is not everytick: it answered {answer}; check the port{path} of --server"),
+    )
 }
 
 fn exit_of(status: StatusCode) -> Exit {
@@ -272,6 +331,8 @@ fn exit_of(status: StatusCode) -> Exit {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Problem {
+    #[serde(rename = "type")]
+    kind: String,
     title: String,
     detail: Option<String>,
     errors: Vec<Fault>,
@@ -321,10 +382,22 @@ mod tests {
 
     #[test]
     fn an_invalid_server_url_is_refused_before_any_request() {
-        for server in ["", "127.0.0.1:8640", "localhost", "ftp://host/", "http://"] {
+        for (server, meant) in [
+            ("", "http://127.0.0.1:8640"),
+            ("127.0.0.1:8640", "http://127.0.0.1:8640"),
+            ("localhost", "http://localhost"),
+            ("db.example.org:99", "http://db.example.org:99"),
+            ("ftp://host/", "http://127.0.0.1:8640"),
+            ("http://", "http://127.0.0.1:8640"),
+            ("http://127.0.0.1:99999", "http://127.0.0.1:8640"),
+            ("http://h:1/api/v1", "http://h:1/"),
+            ("http://h:1/docs", "http://h:1/"),
+        ] {
             let message = Client::new(server).unwrap_err().to_string();
-            assert!(message.contains("http://127.0.0.1:8640"), "{server}: {message}");
+            assert!(message.contains(&format!("{meant:?}")), "{server}: {message}");
         }
+        let secret = Client::new("me:hunter2@h").unwrap_err().to_string();
+        assert!(!secret.contains("hunter2"), "{secret}");
     }
 
     #[test]

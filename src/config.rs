@@ -1,28 +1,25 @@
 //! Resolves settings: a flag, else its `EVERYTICK_*` variable, else its key in `everytick.toml`, else the default.
 //! Clap merges flags and variables. This file adds the other two and refuses values that this release does not support.
 
+mod address;
 mod database;
+mod file;
 
-use std::{
-    fmt, fs, io,
-    net::SocketAddr,
-    path::{Path, PathBuf},
-    str::FromStr,
-};
+use std::{fmt, net::SocketAddr};
 
 use everytick_domain::{home::check_region, schedule::EVERY_MIN, time::Span};
 use everytick_store::Limits;
 use ipnet::IpNet;
-use serde::Deserialize;
 
 use crate::{
     cli::serve::ServeFlags,
     failure::Failure,
     logging::{LogFormat, LogLevel},
-    output::Format,
 };
 
+pub(crate) use address::{AddressRange, DnsServer, Listen};
 pub(crate) use database::{DatabaseUrl, Named, database};
+pub(crate) use file::File;
 
 pub(crate) const FILE_DEFAULT: &str = "everytick.toml";
 pub(crate) const SERVER_DEFAULT: &str = "http://127.0.0.1:8640";
@@ -36,57 +33,6 @@ const SLOTS_MAX: u32 = 10_000;
 const MAX_CONNECTIONS_MAX: u32 = 1_000_000;
 const MAX_JOBS_MAX: u64 = 1_000_000_000;
 const NODE_NAME_BYTES_MAX: usize = 128;
-
-/// `everytick.toml`. Each key is a flag's name in snake_case; any other key is an error that names the key.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub(crate) struct File {
-    pub(crate) server: Option<String>,
-    pub(crate) output: Option<Format>,
-    pub(crate) utc: Option<bool>,
-    pub(crate) listen: Option<Listen>,
-    pub(crate) data_dir: Option<PathBuf>,
-    /// Unparsed. It may contain a password, so no message repeats it.
-    pub(crate) database_url: Option<String>,
-    pub(crate) database_url_file: Option<PathBuf>,
-    pub(crate) transaction_pooler: Option<bool>,
-    pub(crate) roles: Option<Vec<String>>,
-    pub(crate) region: Option<String>,
-    pub(crate) node_name: Option<String>,
-    pub(crate) replace_node: Option<bool>,
-    pub(crate) lease: Option<Span>,
-    pub(crate) drain_timeout: Option<Span>,
-    pub(crate) enable_shell: Option<bool>,
-    pub(crate) allow_webhook_range: Option<Vec<IpNet>>,
-    pub(crate) slots: Option<u32>,
-    pub(crate) max_connections: Option<u32>,
-    pub(crate) max_job_share: Option<u8>,
-    pub(crate) dns_server: Option<Vec<SocketAddr>>,
-    pub(crate) history: Option<Span>,
-    pub(crate) audit_retention: Option<Span>,
-    pub(crate) min_interval: Option<Span>,
-    pub(crate) max_jobs: Option<u64>,
-    pub(crate) log_format: Option<LogFormat>,
-    pub(crate) log_level: Option<LogLevel>,
-}
-
-impl File {
-    /// Reads `named`, which must exist, or else `everytick.toml` in the working directory, if it exists.
-    pub(crate) fn load(named: Option<&Path>) -> anyhow::Result<Self> {
-        let path = named.unwrap_or(Path::new(FILE_DEFAULT));
-        match fs::read_to_string(path) {
-            Ok(text) => {
-                Self::parse(&text).map_err(|error| Failure::usage(format!("{}: {error}", path.display())).into())
-            }
-            Err(error) if named.is_none() && error.kind() == io::ErrorKind::NotFound => Ok(Self::default()),
-            Err(error) => Err(Failure::usage(format!("could not read {}: {error}", path.display())).into()),
-        }
-    }
-
-    fn parse(text: &str) -> Result<Self, String> {
-        toml::from_str(text).map_err(|error| error.to_string().trim_end().to_owned())
-    }
-}
 
 /// All settings of `everytick serve`, complete and validated.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -141,6 +87,8 @@ impl Settings {
             None if matches!(database, DatabaseUrl::Postgres(_)) => format!("{}:{}", host_name(), listen.port()),
             None => host_name(),
         };
+        let webhook_ranges = flags.allow_webhook_range.or(file.allow_webhook_range).unwrap_or_default();
+        let dns_servers = flags.dns_server.or(file.dns_server).unwrap_or_default();
         let settings = Self {
             listen,
             database,
@@ -152,11 +100,11 @@ impl Settings {
             lease: flags.lease.or(file.lease).unwrap_or(Span::seconds(15)),
             drain_timeout: flags.drain_timeout.or(file.drain_timeout).unwrap_or(Span::seconds(30)),
             enable_shell: flags.enable_shell.or(file.enable_shell).unwrap_or(false),
-            allow_webhook_ranges: flags.allow_webhook_range.or(file.allow_webhook_range).unwrap_or_default(),
+            allow_webhook_ranges: webhook_ranges.into_iter().map(|range| range.0).collect(),
             slots: flags.slots.or(file.slots).unwrap_or(1_000),
             max_connections: flags.max_connections.or(file.max_connections),
             max_job_share: flags.max_job_share.or(file.max_job_share).unwrap_or(25),
-            dns_servers: flags.dns_server.or(file.dns_server).unwrap_or_default(),
+            dns_servers: dns_servers.into_iter().map(|server| server.0).collect(),
             history: flags.history.or(file.history).unwrap_or(Span::days(90)),
             audit_retention: flags.audit_retention.or(file.audit_retention).unwrap_or(Span::days(400)),
             min_interval: flags.min_interval.or(file.min_interval).unwrap_or(EVERY_MIN),
@@ -272,46 +220,10 @@ pub(crate) fn host_name() -> String {
     if name.is_empty() { "node".to_owned() } else { name }
 }
 
-/// An IP address and a port. `localhost` means 127.0.0.1.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
-#[serde(try_from = "String")]
-pub(crate) struct Listen(SocketAddr);
-
-impl Default for Listen {
-    fn default() -> Self {
-        Self(SocketAddr::from(([127, 0, 0, 1], 8640)))
-    }
-}
-
-impl Listen {
-    pub(crate) const fn address(self) -> SocketAddr {
-        self.0
-    }
-}
-
-impl FromStr for Listen {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wrong =
-            |_| format!("{text:?} is not an address to listen on; write it like \"127.0.0.1:8640\" or \"[::1]:8640\"");
-        match text.strip_prefix("localhost:") {
-            Some(port) => format!("127.0.0.1:{port}").parse().map(Self).map_err(wrong),
-            None => text.parse().map(Self).map_err(wrong),
-        }
-    }
-}
-
-impl TryFrom<String> for Listen {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse()
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use clap::{Args, CommandFactory, Parser};
 
     use super::*;
@@ -325,7 +237,8 @@ mod tests {
 
     fn resolve(flags: &[&str], file: &str) -> Result<Settings, String> {
         let flags = Serve::try_parse_from([&["serve"], flags].concat()).map_err(|error| error.to_string())?.flags;
-        Settings::resolve(flags, File::parse(file)?).map_err(|failure| failure.to_string())
+        let file = File::parse(file).map_err(|wrong| wrong.join("\n"))?;
+        Settings::resolve(flags, file).map_err(|failure| failure.to_string())
     }
 
     #[test]
@@ -389,27 +302,12 @@ mod tests {
             assert_eq!(arg.get_long(), Some(key.replace('_', "-").as_str()), "{key}");
             let variable = format!("EVERYTICK_{}", key.to_uppercase());
             assert_eq!(arg.get_env().and_then(|name| name.to_str()), Some(variable.as_str()), "{key}");
-            if let Err(message) = File::parse(&format!("{key} = {{}}")) {
-                assert!(!message.contains("unknown field"), "{message}");
+            if let Err(wrong) = File::parse(&format!("{key} = {{}}")) {
+                assert!(!wrong.concat().contains("is not a setting"), "{wrong:?}");
             }
             seen += 1;
         }
         assert_eq!(seen, 26);
-    }
-
-    #[test]
-    fn an_error_in_the_file_names_the_key_or_the_line() {
-        for (file, expected) in [
-            ("lisen = \"127.0.0.1:1\"", "unknown field `lisen`"),
-            ("\nlease = \"fast\"", "line 2"),
-            ("lease = \"fast\"", "\"fast\" is not a duration"),
-            ("listen = \"here\"", "\"here\" is not an address"),
-            ("allow_webhook_range = [\"10.0.0.0/99\"]", "line 1"),
-            ("log_level = \"loud=very\"", "is not a log level"),
-        ] {
-            let message = resolve(&[], file).unwrap_err();
-            assert!(message.contains(expected), "{file}: {message}");
-        }
     }
 
     #[test]

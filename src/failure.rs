@@ -2,6 +2,8 @@
 
 use std::{fmt, io, process::ExitCode};
 
+use everytick_domain::wrong_input::without_number;
+
 use crate::{logging, output};
 
 /// The exit codes, as `--help` lists them. They are public: scripts branch on them.
@@ -60,8 +62,21 @@ pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
     if error.chain().any(gone) {
         return ExitCode::SUCCESS;
     }
-    last_line(&format!("{error:#}"));
+    last_line(&causes(error));
     ExitCode::from(exit(error) as u8)
+}
+
+/// The error and its causes, each once and without numbers of the operating system. Many errors repeat the text of their cause.
+fn causes(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain().map(|cause| without_number(&cause.to_string())) {
+        if text.is_empty() {
+            text = cause;
+        } else if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    text
 }
 
 /// Writes `error: ...` as the last line before the process ends. During `serve` the line goes through the log queue: a log
@@ -70,5 +85,20 @@ pub(crate) fn last_line(message: &str) {
     let text = output::error_text(message);
     if !logging::last_line(&text) {
         output::note_line(&text);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cause_is_written_once_and_without_its_number() {
+        let io = io::Error::from_raw_os_error(2);
+        let doubled = anyhow::Error::new(io::Error::from_raw_os_error(2)).context(format!("could not open a.db: {io}"));
+        assert_eq!(
+            causes(&doubled.context("could not start")),
+            "could not start: could not open a.db: No such file or directory"
+        );
     }
 }

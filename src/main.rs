@@ -17,15 +17,12 @@ mod watch;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 fn main() -> ExitCode {
     // Does nothing without the feature `mutants`, which only test builds have.
     if let Err(wrong) = everytick_domain::mutant::set_from_env(|name| std::env::var(name).ok()) {
         return failure::report(&failure::Failure::usage(wrong).into());
     }
-    let cli = cli::Cli::parse();
-    match cli::run(cli) {
+    match cli::usage::parse(std::env::args_os()).map_err(Into::into).and_then(cli::run) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => failure::report(&error),
     }

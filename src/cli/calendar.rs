@@ -91,7 +91,7 @@ pub(crate) struct Set {
     #[arg(long, visible_alias = "timezone", value_name = "ZONE")]
     tz: Option<String>,
     /// Change the calendar only if it has this version; otherwise exit with 4
-    #[arg(long, value_name = "VERSION")]
+    #[arg(long, value_name = "VERSION", value_parser = super::number::whole::<i64>(1..=i64::MAX))]
     if_version: Option<i64>,
 }
 
@@ -100,7 +100,7 @@ pub(crate) struct Delete {
     #[command(flatten)]
     calendar: Named,
     /// Delete the calendar only if it has this version; otherwise exit with 4
-    #[arg(long, value_name = "VERSION")]
+    #[arg(long, value_name = "VERSION", value_parser = super::number::whole::<i64>(1..=i64::MAX))]
     if_version: Option<i64>,
 }
 

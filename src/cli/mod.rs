@@ -11,6 +11,7 @@ mod flow;
 mod flow_graph;
 mod job;
 mod move_to;
+mod number;
 mod preview;
 mod queue;
 mod recover;
@@ -18,6 +19,7 @@ mod redrive;
 mod run;
 pub(crate) mod serve;
 mod started;
+pub(crate) mod usage;
 mod worker;
 
 use std::path::PathBuf;

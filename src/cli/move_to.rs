@@ -62,7 +62,7 @@ pub(crate) struct MoveFlags {
     #[arg(long, requires = "undo", conflicts_with = "to")]
     target_is_gone: bool,
     /// Move this many rows per transaction
-    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = super::number::within::<u32>(1..=10_000))]
     batch_rows: u32,
 }
 
@@ -155,7 +155,7 @@ async fn undo(from: &Path, target: UndoTarget<'_>, out: Output) -> anyhow::Resul
         None => format!("{file} has no mark; it can be served"),
         Some(mark) => format!(
             "{file} can be served again. Do not serve {}: both together would fire every job twice. \
-             Before the next move, empty that database",
+             Before the next move, drop that database and create it again: a move needs an empty one",
             mark.target
         ),
     })?)

@@ -46,7 +46,7 @@ Limits without a flag do not change.";
 #[derive(Debug, Args)]
 pub(crate) struct List {
     /// List at most this many
-    #[arg(long, value_name = "N", default_value_t = LIST_DEFAULT)]
+    #[arg(long, value_name = "N", default_value_t = LIST_DEFAULT, value_parser = super::number::within::<usize>(1..=i64::MAX))]
     limit: usize,
     /// Continue from the next_cursor of an earlier list
     #[arg(long, value_name = "CURSOR")]
@@ -64,7 +64,7 @@ pub(crate) struct Set {
     /// The queue's name
     queue: String,
     /// Let workers have at most this many runs in progress
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = super::number::whole::<u32>(1..=100_000))]
     concurrency: Option<u32>,
     /// Let workers claim at most this many runs per period, such as 100/1m
     #[arg(long, value_name = "N/DURATION")]

@@ -55,7 +55,7 @@ pub(crate) struct Redrive {
     #[arg(long, visible_alias = "until", value_name = "TIME", allow_hyphen_values = true)]
     to: Option<InstantText>,
     /// Repeat at most this many of each job, oldest first
-    #[arg(long, value_name = "N", default_value_t = 100)]
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = super::number::whole::<u32>(1..=1_000))]
     limit: u32,
     #[command(flatten)]
     care: Care,

@@ -12,7 +12,6 @@ use anyhow::Context;
 use clap::{Args, builder::BoolishValueParser};
 use everytick_domain::time::{DbTime, Span};
 use everytick_store::PostgresStore;
-use ipnet::IpNet;
 use tokio::{
     net::TcpListener,
     signal::unix::{Signal, SignalKind, signal},
@@ -20,8 +19,9 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
+use super::number::whole;
 use crate::{
-    config::{DatabaseUrl, File, Listen, Settings},
+    config::{AddressRange, DatabaseUrl, DnsServer, File, Listen, Settings},
     logging::{self, LogFormat, LogLevel},
     node, output,
 };
@@ -131,15 +131,15 @@ pub(crate) struct ServeFlags {
         action = clap::ArgAction::Append,
         help_heading = "Runs"
     )]
-    pub(crate) allow_webhook_range: Option<Vec<IpNet>>,
+    pub(crate) allow_webhook_range: Option<Vec<AddressRange>>,
     /// Allow at most this many runs in progress on this node [default: 1000]
-    #[arg(long, env = "EVERYTICK_SLOTS", value_name = "N", help_heading = "Runs")]
+    #[arg(long, env = "EVERYTICK_SLOTS", value_name = "N", value_parser = whole::<u32>(1..=10_000), help_heading = "Runs")]
     pub(crate) slots: Option<u32>,
     /// Allow at most this many API connections; a further one closes the oldest idle one [default: from the open-file limit]
-    #[arg(long, env = "EVERYTICK_MAX_CONNECTIONS", value_name = "N", help_heading = "Node")]
+    #[arg(long, env = "EVERYTICK_MAX_CONNECTIONS", value_name = "N", value_parser = whole::<u32>(1..=1_000_000), help_heading = "Node")]
     pub(crate) max_connections: Option<u32>,
     /// Allow one job to use at most this percentage of the slots [default: 25]
-    #[arg(long, env = "EVERYTICK_MAX_JOB_SHARE", value_name = "PERCENT", help_heading = "Runs")]
+    #[arg(long, env = "EVERYTICK_MAX_JOB_SHARE", value_name = "PERCENT", value_parser = whole::<u8>(1..=100), help_heading = "Runs")]
     pub(crate) max_job_share: Option<u8>,
     /// Resolve webhook hosts with this DNS server, such as 10.0.0.53:53; repeatable [default: the system's servers]
     #[arg(
@@ -151,7 +151,7 @@ pub(crate) struct ServeFlags {
         action = clap::ArgAction::Append,
         help_heading = "Runs"
     )]
-    pub(crate) dns_server: Option<Vec<SocketAddr>>,
+    pub(crate) dns_server: Option<Vec<DnsServer>>,
     /// Delete ended runs after this long [default: 90d]
     #[arg(long, env = "EVERYTICK_HISTORY", value_name = "DURATION", help_heading = "Runs")]
     pub(crate) history: Option<Span>,
@@ -162,7 +162,7 @@ pub(crate) struct ServeFlags {
     #[arg(long, env = "EVERYTICK_MIN_INTERVAL", value_name = "DURATION", help_heading = "Runs")]
     pub(crate) min_interval: Option<Span>,
     /// Allow at most this many jobs per tenant [default: 100000]
-    #[arg(long, env = "EVERYTICK_MAX_JOBS", value_name = "N", help_heading = "Runs")]
+    #[arg(long, env = "EVERYTICK_MAX_JOBS", value_name = "N", value_parser = whole::<u64>(1..=1_000_000_000), help_heading = "Runs")]
     pub(crate) max_jobs: Option<u64>,
     /// Write the log to stderr in this format [default: text]
     #[arg(long, env = "EVERYTICK_LOG_FORMAT", value_name = "FORMAT", help_heading = "Log")]

@@ -51,7 +51,7 @@ pub(crate) struct WorkerFlags {
     #[arg(long, value_name = "NAME", value_parser = queue)]
     queue: String,
     /// Run at most this many commands at a time
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1_000))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = super::number::within::<u16>(1..=1_000))]
     concurrency: u16,
     /// Name this worker in runs and attempts [default: host and process, such as web1-4711]
     #[arg(long, value_name = "NAME", value_parser = worker_name)]

@@ -3,6 +3,7 @@
 
 mod accepted;
 mod backfills;
+mod bad_inputs;
 mod bench;
 mod bulk;
 mod calendars;

@@ -264,7 +264,7 @@ async fn a_moved_file_is_not_served_until_the_move_is_undone() {
     assert!(everytick_move(folder, &["--undo"]).ok().contains("has no mark"));
     // The target now contains another installation.
     let printed = everytick_move(folder, &["--to", &database.url]).failed(1);
-    assert!(printed.contains("the target has another installation"), "{printed}");
+    assert!(printed.contains("drop the database and create it again"), "{printed}");
 }
 
 #[tokio::test]

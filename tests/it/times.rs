@@ -98,7 +98,6 @@ fn tables_show_times_in_the_zone_of_the_job_or_of_the_machine_and_json_in_utc() 
     let york: &[&str] = &["-05:00", "-04:00"];
     for (args, zone) in [
         (&["job", "get", "kolkata"][..], &["+05:30"][..]),
-        (&["job", "resume", "kolkata"], &["+05:30"]),
         (&["job", "runs", "kolkata"], &["+05:30"]),
         (&["run", "list", "--job", "kolkata"], &["+05:30"]),
         (&["run", "get", &id], &["+05:30"]),

@@ -9,10 +9,20 @@ use std::{
 };
 
 use anyhow::Context;
+use everytick_domain::{
+    job::PAYLOAD_BYTES_MAX,
+    wrong_input::{json_syntax, os_error},
+};
 use serde::Serialize;
-use serde_json::{Map, Value, json, value::RawValue};
+use serde_json::{Map, Value, error::Category, json, value::RawValue};
 
-use crate::failure::Failure;
+use crate::{failure::Failure, output};
+
+/// The limit of the API for one job.
+const JOB_BYTES_MAX: usize = 1024 * 1024;
+/// Larger files are not read into memory: a batch of 100,000 jobs is smaller.
+const FILE_BYTES_MAX: u64 = 64 * 1024 * 1024;
+const SHOWN_CHARS_MAX: usize = 40;
 
 /// The JSON of a job. The payload stays raw text, because it is delivered byte for byte.
 #[derive(Debug, Default, Serialize)]
@@ -39,11 +49,23 @@ const SET_BY_SERVER: [&str; 11] = [
 ];
 
 impl Document {
-    /// Reads a job from a file. `-` is stdin.
+    /// Reads a job from a file. `-` is stdin. A file that no server accepts is refused here, before it is sent.
     pub(super) fn read(path: &Path) -> anyhow::Result<Self> {
         let text = read_text(path)?;
+        if text.len() > JOB_BYTES_MAX {
+            let (file, size) = (path.display(), text.len());
+            let message =
+                format!("{file} has {size} bytes; a job has at most {JOB_BYTES_MAX} (1 MiB). --batch reads many jobs");
+            return Err(Failure::usage(message).into());
+        }
         let wrong = |error: serde_json::Error| {
-            Failure::usage(format!("{} does not contain a job as a JSON object: {error}", path.display()))
+            let what = match error.classify() {
+                Category::Data => {
+                    "write a job as an object such as {\"name\": \"nightly\", \"target\": {...}}".to_owned()
+                }
+                Category::Syntax | Category::Eof | Category::Io => json_syntax(&error.to_string()),
+            };
+            Failure::usage(format!("{} does not contain a job as JSON: {what}", path.display()))
         };
         let mut parts: BTreeMap<String, Box<RawValue>> = serde_json::from_str(&text).map_err(wrong)?;
         parts.retain(|name, _| !SET_BY_SERVER.contains(&name.as_str()));
@@ -71,6 +93,10 @@ impl Document {
 
     pub(super) fn has_name(&self) -> bool {
         self.fields.contains_key("name")
+    }
+
+    pub(super) fn has_target(&self) -> bool {
+        self.fields.contains_key("target")
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -121,8 +147,14 @@ pub(crate) fn payload(text: &str) -> anyhow::Result<Box<RawValue>> {
         Some(path) => read_text(Path::new(path))?,
         None => text.to_owned(),
     };
+    if text.len() > PAYLOAD_BYTES_MAX {
+        let message = format!("--payload has {} bytes; at most {PAYLOAD_BYTES_MAX} (256 KiB) are allowed", text.len());
+        return Err(Failure::usage(message).into());
+    }
     RawValue::from_string(text.trim().to_owned()).map_err(|error| {
-        Failure::usage(format!("--payload is not JSON: {error}; write a string with JSON quotes: '\"hello\"'")).into()
+        let (shown, why) = (output::first_line(text.trim(), SHOWN_CHARS_MAX), json_syntax(&error.to_string()));
+        let message = format!("--payload: {shown:?} is not JSON: {why}; a string needs its own quotes: '\"hello\"'");
+        Failure::usage(message).into()
     })
 }
 
@@ -132,6 +164,12 @@ pub(crate) fn read_text(path: &Path) -> anyhow::Result<String> {
         io::stdin().read_to_string(&mut text).context("could not read stdin")?;
         return Ok(text);
     }
-    fs::read_to_string(path)
-        .map_err(|error| Failure::usage(format!("could not read {}: {error}", path.display())).into())
+    let unreadable =
+        |error: io::Error| Failure::usage(format!("could not read {}: {}", path.display(), os_error(&error)));
+    let size = fs::metadata(path).map_err(unreadable)?.len();
+    if size > FILE_BYTES_MAX {
+        let message = format!("{} has {size} bytes; at most {FILE_BYTES_MAX} (64 MiB) are read", path.display());
+        return Err(Failure::usage(message).into());
+    }
+    Ok(fs::read_to_string(path).map_err(unreadable)?)
 }

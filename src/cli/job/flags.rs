@@ -13,7 +13,10 @@ use super::{
     target_flags::{RemoveFlags, TargetFlags, pair},
 };
 use crate::{
-    cli::cron::{FoldWord, GapWord},
+    cli::{
+        cron::{FoldWord, GapWord},
+        number::whole,
+    },
     failure::Failure,
     times::Times,
 };
@@ -64,19 +67,19 @@ pub(crate) struct JobFlags {
     #[arg(long, value_name = "RULE", value_parser = ["skip", "queue", "cancel_previous", "allow"], hide_possible_values = true, help_heading = "How")]
     overlap: Option<String>,
     /// Under --overlap queue, let at most this many runs wait [default: 1]
-    #[arg(long, value_name = "N", help_heading = "How")]
+    #[arg(long, value_name = "N", value_parser = whole::<u32>(1..=1_000), help_heading = "How")]
     queue_limit: Option<u32>,
     /// Under --overlap allow, let at most this many runs be in progress
-    #[arg(long, value_name = "N", help_heading = "How")]
+    #[arg(long, value_name = "N", value_parser = whole::<u32>(1..=1_000), help_heading = "How")]
     max_concurrent: Option<u32>,
     /// In a queue, limit runs with an equal value of this field (payload.NAME or labels.NAME) to --max-per-key in progress
     #[arg(long, value_name = "FIELD", help_heading = "How")]
     concurrency_key: Option<String>,
     /// Let at most this many runs of one --concurrency-key value be in progress [default: 1]
-    #[arg(long, value_name = "N", help_heading = "How")]
+    #[arg(long, value_name = "N", value_parser = whole::<u32>(1..=1_000), help_heading = "How")]
     max_per_key: Option<u32>,
     /// Set the priority, from 0 (last) to 9 (first) [default: 5]
-    #[arg(long, value_name = "N", help_heading = "How")]
+    #[arg(long, value_name = "N", value_parser = whole::<u8>(0..=9), help_heading = "How")]
     priority: Option<u8>,
     /// Run the job on nodes of this region while one of them is alive [default: any region]
     #[arg(long, value_name = "REGION", help_heading = "How")]
@@ -86,7 +89,7 @@ pub(crate) struct JobFlags {
     keep: Option<Span>,
     #[arg(long, value_name = "DURATION", help_heading = "How", help = timeout_help())]
     timeout: Option<Span>,
-    #[arg(long, value_name = "N", help_heading = "How", help = max_retries_help())]
+    #[arg(long, value_name = "N", value_parser = whole::<u32>(0..=100), help_heading = "How", help = max_retries_help())]
     max_retries: Option<u32>,
     /// Wait up to this, at least half of it, before the first retry; doubles for each further retry [default: 5s]
     #[arg(long, value_name = "DURATION", help_heading = "How")]
@@ -107,7 +110,7 @@ pub(crate) struct JobFlags {
     #[arg(long, value_name = "RULE", value_parser = ["none", "latest", "all"], hide_possible_values = true, help_heading = "How")]
     catch_up: Option<String>,
     /// Fire at most this many late ticks [default: 10]
-    #[arg(long, value_name = "N", help_heading = "How")]
+    #[arg(long, value_name = "N", value_parser = whole::<u32>(1..=1_000), help_heading = "How")]
     max_runs: Option<u32>,
 
     /// Set this label; repeatable
@@ -383,7 +386,7 @@ mod tests {
         let flags = Create::try_parse_from(["create", "--payload", text]).unwrap().flags;
         assert_eq!(serde_json::to_string(&flags.for_create().unwrap()).unwrap(), format!("{{\"payload\":{text}}}"));
         let flags = Create::try_parse_from(["create", "--payload", "hello"]).unwrap().flags;
-        assert!(flags.for_create().unwrap_err().to_string().contains("--payload is not JSON"));
+        assert!(flags.for_create().unwrap_err().to_string().contains("--payload: \"hello\" is not JSON"));
     }
 
     #[test]

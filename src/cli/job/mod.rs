@@ -31,6 +31,7 @@ use self::{
 use super::{
     backfill::{self, Backfill},
     explanation,
+    number::{whole, within},
     run::{self, RunFilter},
     started::Wait,
 };
@@ -146,7 +147,7 @@ pub(crate) struct Update {
     #[command(flatten)]
     job: Named,
     /// Change the job only if it has this version; otherwise exit with 4
-    #[arg(long, value_name = "VERSION")]
+    #[arg(long, value_name = "VERSION", value_parser = whole::<i64>(1..=i64::MAX))]
     if_version: Option<i64>,
     /// Read the change as a JSON merge patch from this file; - is stdin
     #[arg(long, short, value_name = "FILE")]
@@ -165,7 +166,7 @@ pub(crate) struct Delete {
     #[arg(long)]
     cancel: bool,
     /// Delete the job only if it has this version; otherwise exit with 4
-    #[arg(long, value_name = "VERSION")]
+    #[arg(long, value_name = "VERSION", value_parser = whole::<i64>(1..=i64::MAX))]
     if_version: Option<i64>,
 }
 
@@ -203,7 +204,7 @@ pub(crate) struct Next {
     #[command(flatten)]
     job: Named,
     /// Show this many ticks
-    #[arg(short = 'n', long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    #[arg(short = 'n', long, default_value_t = 10, value_parser = within::<u32>(1..=1_000))]
     count: u32,
     /// Show the ticks after this time [default: now]
     #[arg(long, visible_alias = "since", value_name = "TIME", allow_hyphen_values = true)]
@@ -339,6 +340,11 @@ impl Create {
             return Err(
                 Failure::usage("the job has no name; write NAME on the command line, or \"name\" in the file").into()
             );
+        }
+        if !document.has_target() {
+            let message = "the job has no target; add --url URL for a webhook, --shell SCRIPT or -- CMD for a command, or \
+                           --queue NAME for workers";
+            return Err(Failure::usage(message).into());
         }
         let request = client.post(&["jobs"]).header_some("idempotency-key", self.idempotency_key);
         print_changed(out, request.json(&document)?.send().await?, "created")

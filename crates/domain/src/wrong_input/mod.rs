@@ -3,11 +3,13 @@
 
 mod json;
 mod nearest;
+mod os;
 mod value;
 
 pub(crate) use self::nearest::distance;
 pub use self::{
     json::json_syntax,
     nearest::nearest,
+    os::{os_error, without_number},
     value::{Accepts, ReadError, wrong_value},
 };

@@ -3,7 +3,10 @@
 
 use std::{net::IpAddr, str::FromStr as _, time::Duration};
 
-use everytick_domain::schedule::{Timing, zone_data_number};
+use everytick_domain::{
+    schedule::{Timing, zone_data_number},
+    wrong_input::os_error,
+};
 use sqlx::{
     AssertSqlSafe, ConnectOptions as _, Connection as _, PgConnection, Row as _, SqlSafeStr as _, SqlStr,
     postgres::{PgConnectOptions, PgPoolOptions, PgRow, PgSslMode},
@@ -252,7 +255,11 @@ pub(super) async fn first(options: &PgConnectOptions) -> Result<PgConnection> {
             StoreError::Unusable(format!("the database refused the connection: {}", answer.message()))
         }
         error => {
-            let source = format!("{} port {}: {error}", options.get_host(), options.get_port());
+            let why = match &error {
+                sqlx::Error::Io(io) => os_error(io),
+                error => error.to_string(),
+            };
+            let source = format!("{} port {}: {why}", options.get_host(), options.get_port());
             StoreError::Failed { doing: DOING, source: source.into() }
         }
     })

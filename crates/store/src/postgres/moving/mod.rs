@@ -108,7 +108,8 @@ async fn admit(read: &mut PgConnection, mark: Option<&MoveMark>) -> Result<Optio
         let (id, source): (Uuid, String) = (row.try_get("id").failed(DOING)?, row.try_get("source").failed(DOING)?);
         if mark.is_none_or(|mark| mark.id != id) {
             return Err(StoreError::Unusable(format!(
-                "the target has another installation, which came from {source}; use an empty database"
+                "the target has the copy of another move, which came from {source} and may have been undone; drop the database \
+                 and create it again, or use another one"
             )));
         }
         let begun = Begun {
@@ -188,8 +189,8 @@ pub(super) async fn check_finished(store: &PostgresStore) -> Result<()> {
     }
     let source: String = row.try_get("source").failed(DOING)?;
     Err(StoreError::Unusable(format!(
-        "the move of {source} into this database is not finished; run the same `everytick move` again, or use another \
-         database"
+        "the move of {source} into this database is not finished, or it was undone; if it was undone, serve {source}, and drop \
+         this database before you move again; otherwise run the same `everytick move` again"
     )))
 }
 

@@ -1,0 +1,192 @@
+//! Reads `everytick.toml`. An error names the file, the line, the key, the value and what would be right.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use clap::{Args, CommandFactory};
+use everytick_domain::{
+    time::Span,
+    wrong_input::{Accepts, ReadError, nearest, os_error},
+};
+use serde::Deserialize;
+use toml::{Table, Value};
+
+use super::{AddressRange, DnsServer, FILE_DEFAULT, Listen};
+use crate::{
+    cli::{Cli, serve::ServeFlags},
+    failure::Failure,
+    logging::{LogFormat, LogLevel},
+    output::Format,
+};
+
+/// `everytick.toml`. Each key is a flag's name in snake_case; any other key is an error that names the key.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct File {
+    pub(crate) server: Option<String>,
+    pub(crate) output: Option<Format>,
+    pub(crate) utc: Option<bool>,
+    pub(crate) listen: Option<Listen>,
+    pub(crate) data_dir: Option<PathBuf>,
+    /// Unparsed. It may contain a password, so no message repeats it.
+    pub(crate) database_url: Option<String>,
+    pub(crate) database_url_file: Option<PathBuf>,
+    pub(crate) transaction_pooler: Option<bool>,
+    pub(crate) roles: Option<Vec<String>>,
+    pub(crate) region: Option<String>,
+    pub(crate) node_name: Option<String>,
+    pub(crate) replace_node: Option<bool>,
+    pub(crate) lease: Option<Span>,
+    pub(crate) drain_timeout: Option<Span>,
+    pub(crate) enable_shell: Option<bool>,
+    pub(crate) allow_webhook_range: Option<Vec<AddressRange>>,
+    pub(crate) slots: Option<u32>,
+    pub(crate) max_connections: Option<u32>,
+    pub(crate) max_job_share: Option<u8>,
+    pub(crate) dns_server: Option<Vec<DnsServer>>,
+    pub(crate) history: Option<Span>,
+    pub(crate) audit_retention: Option<Span>,
+    pub(crate) min_interval: Option<Span>,
+    pub(crate) max_jobs: Option<u64>,
+    pub(crate) log_format: Option<LogFormat>,
+    pub(crate) log_level: Option<LogLevel>,
+}
+
+impl File {
+    /// Reads `named`, which must exist, or else `everytick.toml` in the working directory, if it exists.
+    pub(crate) fn load(named: Option<&Path>) -> anyhow::Result<Self> {
+        let path = named.unwrap_or(Path::new(FILE_DEFAULT));
+        match fs::read_to_string(path) {
+            Ok(text) => Self::parse(&text).map_err(|wrong| {
+                let lines: Vec<String> = wrong.iter().map(|line| format!("{}: {line}", path.display())).collect();
+                Failure::usage(lines.join("\n")).into()
+            }),
+            Err(error) if named.is_none() && error.kind() == io::ErrorKind::NotFound => Ok(Self::default()),
+            Err(error) => {
+                Err(Failure::usage(format!("could not read {}: {}", path.display(), os_error(&error))).into())
+            }
+        }
+    }
+
+    /// All errors, one per key.
+    pub(super) fn parse(text: &str) -> Result<Self, Vec<String>> {
+        let table: Table = text.parse().map_err(|error| vec![syntax(text, &error)])?;
+        let wrong: Vec<String> = table.iter().filter_map(|(key, value)| refusal(text, key, value)).collect();
+        if !wrong.is_empty() {
+            return Err(wrong);
+        }
+        table.try_into().map_err(|error: toml::de::Error| vec![error.message().to_owned()])
+    }
+}
+
+/// The message does not repeat the line, which may contain a password.
+fn syntax(text: &str, error: &toml::de::Error) -> String {
+    let at = error.span().map_or(0, |span| span.start.min(text.len()));
+    let line = text.bytes().take(at).filter(|byte| *byte == b'\n').count();
+    let key = text.lines().nth(line).unwrap_or_default().split(['=', ' ', '"']).next().unwrap_or_default().trim();
+    let key = if key.is_empty() { "the line".to_owned() } else { format!("{key:?}") };
+    let what = if error.message().contains("duplicate key") {
+        "is set twice; remove one of the lines"
+    } else {
+        "is not written as KEY = VALUE; write a text in double quotes, such as lease = \"15s\", and a list like [\"a\", \"b\"]"
+    };
+    format!("line {}: {key} {what}", line + 1)
+}
+
+/// Why the value of one key is not accepted.
+fn refusal(text: &str, key: &str, value: &Value) -> Option<String> {
+    let line = text.lines().position(|line| line.trim_start().trim_start_matches('[').starts_with(key));
+    let at = line.map(|line| format!("line {}: ", line + 1)).unwrap_or_default();
+    let settings = settings();
+    let Some((_, kind)) = settings.iter().find(|(name, _)| name == key) else {
+        let keys = || settings.iter().map(|(name, _)| name.as_str());
+        return Some(match (value, nearest(key, keys())) {
+            (Value::Table(_), _) => format!("{at}{key:?} is not a setting; write the keys without the section [{key}]"),
+            (_, Some(meant)) => format!("{at}{key:?} is not a setting; did you mean {meant:?}?"),
+            (_, None) => {
+                format!("{at}{key:?} is not a setting; the settings are {}", keys().collect::<Vec<_>>().join(", "))
+            }
+        });
+    };
+    let alone = Table::from_iter([(key.to_owned(), value.clone())]);
+    let error = alone.try_into::<File>().err()?;
+    let found = serde_json::to_value(value).unwrap_or_default();
+    Some(format!("{at}{key}: {}", ReadError::of(error.message()).sentence(Some(&found), &accepts(key, kind))))
+}
+
+/// The keys, each with the word that the help shows for its value.
+fn settings() -> Vec<(String, String)> {
+    let (serve, cli) = (ServeFlags::augment_args(clap::Command::new("serve")), Cli::command());
+    let of_all = cli.get_arguments().filter(|arg| !["config", "help", "version"].contains(&arg.get_id().as_str()));
+    let all = serve.get_arguments().chain(of_all);
+    all.map(|arg| {
+        let word = arg.get_value_names().and_then(|names| names.first()).map(ToString::to_string);
+        (arg.get_id().to_string(), word.unwrap_or_default())
+    })
+    .collect()
+}
+
+fn accepts(key: &str, word: &str) -> Accepts {
+    let list = |example: &str| Accepts::List { example: Some(example.to_owned()) };
+    match (key, word) {
+        ("roles", _) => list("[\"api\"]"),
+        ("allow_webhook_range", _) => list("[\"10.0.0.0/8\"]"),
+        ("dns_server", _) => list("[\"10.0.0.53:53\"]"),
+        ("max_job_share", _) => Accepts::Whole { min: Some(1), max: Some(100) },
+        (_, "N") => Accepts::Whole { min: Some(1), max: None },
+        (_, "DURATION") => Accepts::Duration,
+        (_, "BOOL") => Accepts::YesNo,
+        ("listen", _) => Accepts::Text { example: Some("\"127.0.0.1:8640\"".to_owned()) },
+        _ => Accepts::Text { example: None },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_names_the_line_the_key_the_value_and_the_remedy() {
+        for (text, parts) in [
+            ("lisen = \"x\"", &["line 1", "\"lisen\"", "did you mean \"listen\"?"][..]),
+            ("\nzzzzz = 1", &["line 2", "\"zzzzz\"", "drain_timeout"]),
+            ("[serve]\nlease = \"15s\"", &["line 1", "without the section [serve]"]),
+            ("lease = 15", &["line 1", "lease: 15", "\"15s\""]),
+            ("lease = \"fast\"", &["lease: \"fast\"", "\"90s\""]),
+            ("lease = true", &["lease: true", "\"90s\""]),
+            ("history = [\"90d\"]", &["history: a list", "\"7d\""]),
+            ("slots = \"many\"", &["slots: \"many\"", "a number from 1"]),
+            ("slots = \"5\"", &["slots: \"5\"", "without quotes: 5"]),
+            ("slots = -1", &["slots: -1", "a number from 1"]),
+            ("max_job_share = 300", &["max_job_share: 300", "1 to 100"]),
+            ("enable_shell = \"yes\"", &["enable_shell: \"yes\"", "true or false"]),
+            ("enable_shell = \"true\"", &["enable_shell: \"true\"", "without quotes"]),
+            ("roles = \"api\"", &["roles: \"api\"", "[\"api\"]"]),
+            ("allow_webhook_range = \"10.0.0.0/8\"", &["allow_webhook_range", "[\"10.0.0.0/8\"]"]),
+            ("allow_webhook_range = [\"10.0.0.0/99\"]", &["allow_webhook_range: \"10.0.0.0/99\"", "10.0.0.0/8"]),
+            ("dns_server = [\"dns\"]", &["dns_server: \"dns\"", "10.0.0.53:53"]),
+            ("listen = \"here\"", &["listen: \"here\"", "127.0.0.1:8640"]),
+            ("listen = 8640", &["listen: 8640", "\"8640\""]),
+            ("log_format = \"xml\"", &["log_format: \"xml\"", "text, json"]),
+            ("output = \"tabel\"", &["output: \"tabel\"", "did you mean \"table\"?"]),
+            ("log_level = \"loud=very\"", &["log_level", "loud=very", "write error, warn"]),
+            ("lease = 15s", &["line 1", "\"lease\"", "double quotes"]),
+            ("a = 1\nlease \"15s\"", &["line 2", "\"lease\"", "KEY = VALUE"]),
+            ("lease = \"15s", &["line 1", "\"lease\"", "double quotes"]),
+            ("lease = \"15s\"\nlease = \"20s\"", &["line 2", "\"lease\"", "twice"]),
+        ] {
+            let message = File::parse(text).unwrap_err().join("\n");
+            for part in parts {
+                assert!(message.contains(part), "{text}: {part}: {message}");
+            }
+            for foreign in ["TOML", "expected", "invalid type", "u32", "unknown field", "sequence"] {
+                assert!(!message.contains(foreign), "{text}: {message}");
+            }
+        }
+        let secret = File::parse("database_url = postgres://me:hunter2@h/d").unwrap_err().join("\n");
+        assert!(!secret.contains("hunter2"), "{secret}");
+        assert_eq!(File::parse("slots = \"a\"\nlease = 1").unwrap_err().len(), 2, "all errors are listed");
+    }
+}
