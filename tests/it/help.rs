@@ -51,7 +51,7 @@ fn help_lists_exactly_the_implemented_commands() {
         "explain", "runs", "help",
     ];
     assert_eq!(commands(&["job"]), job);
-    assert_eq!(commands(&["run"]), ["list", "get", "cancel", "rerun", "redrive", "log", "attempts", "help"]);
+    assert_eq!(commands(&["run"]), ["list", "get", "explain", "cancel", "rerun", "redrive", "log", "attempts", "help"]);
     assert_eq!(commands(&["calendar"]), ["set", "get", "list", "delete", "help"]);
     assert_eq!(commands(&["cron"]), ["explain", "next", "help"]);
 }

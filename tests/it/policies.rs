@@ -69,7 +69,9 @@ fn under_queue_runs_wait_in_order_and_runs_beyond_the_limit_are_skipped() {
     let first = id(&trigger(&server, &["q"]));
     is(&server, &first, "claimed");
     let (second, third) = (id(&trigger(&server, &["q"])), id(&trigger(&server, &["q"])));
-    let fourth = trigger(&server, &["q"]);
+    let fourth = server.everytick(&["job", "trigger", "-o", "json", "q"]);
+    assert_eq!(fourth.code, 4, "{fourth:?}");
+    let fourth: Value = serde_json::from_str(&fourth.stdout).unwrap();
     assert_eq!((&fourth["state"], &fourth["skip_reason"]), (&"skipped".into(), &"overlap".into()));
     let forced = id(&trigger(&server, &["q", "--force"]));
     is(&server, &forced, "claimed");

@@ -134,8 +134,8 @@ impl Installation {
         let backfill = NewBackfill {
             id: BackfillId::from_uuid(uuid::Uuid::from_u128(7)),
             job: by_name("keyed"),
-            stretch: Stretch { from: s(0), to: s(20), order: Order::Newest },
-            rate: "100/1m".parse().ok(),
+            stretch: Stretch { from: s(0), to: s(21), order: Order::Newest },
+            rate: "60/1m".parse().ok(),
             payload: Some("[1]".into()),
             kept: KEPT,
             idempotency: None,
