@@ -30,7 +30,8 @@ impl Db {
             tenant: run.tenant,
             cause: run.cause,
             scheduled_at: run.scheduled_at,
-            due_at: run.due_at,
+            // The row keeps its first due time, which the checker reads; a retry is due when its waiting row is.
+            due_at: self.waiting.get(&id).map_or(run.due_at, |row| row.due_at),
             state: run.state,
             attempt: run.attempt,
             lost: run.lost,

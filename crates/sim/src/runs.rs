@@ -235,7 +235,6 @@ impl Db {
             run.worker = None;
             run.incarnation = None;
             run.started_at = None;
-            run.due_at = due_at;
             let mut row = WaitingRow {
                 job: run.job,
                 tenant: run.tenant,
