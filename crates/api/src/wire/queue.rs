@@ -28,7 +28,7 @@ pub(crate) const CLAIM_WAIT_MAX: Span = Span::seconds(20);
 #[schema(example = json!({"worker": "mailer-1", "limit": 10, "wait": "20s"}))]
 pub(crate) struct ClaimRequest {
     /// Name of the worker.
-    #[schema(required, nullable = false, min_length = 1, max_length = 128, pattern = "^[ -~]+$")]
+    #[schema(required, nullable = false, min_length = 1, max_length = 128, pattern = r"^[^\x00-\x1f\x7f-\x9f]+$")]
     worker: Option<String>,
     /// Maximum number of runs.
     #[schema(minimum = 1, maximum = 100, default = 1)]
@@ -65,7 +65,7 @@ impl ClaimRequest {
 #[schema(example = json!({"worker": "mailer-1"}))]
 pub(crate) struct LeaveRequest {
     /// Name of the worker, as in its claim requests.
-    #[schema(required, nullable = false, min_length = 1, max_length = 128, pattern = "^[ -~]+$")]
+    #[schema(required, nullable = false, min_length = 1, max_length = 128, pattern = r"^[^\x00-\x1f\x7f-\x9f]+$")]
     worker: Option<String>,
 }
 
