@@ -19,6 +19,8 @@ pub(crate) enum Format {
 /// In a narrower terminal, columns would be a few letters wide. Lines that the terminal wraps are easier to read.
 const WRAP_WIDTH_MIN: u16 = 60;
 const LAST_WIDTH_MIN: u16 = 24;
+/// The width of a terminal that does not report one.
+const WIDTH_ASSUMED: u16 = 80;
 
 /// The format of the output, and whether stdout is a terminal.
 #[derive(Clone, Copy, Debug)]
@@ -84,9 +86,19 @@ impl Output {
         out.flush()
     }
 
+    /// Writes a part of the output of a run. In a pipe, the bytes are unchanged. On a terminal, control characters are replaced, and
+    /// `begun` keeps an incomplete character until the next part.
+    pub(crate) fn part(&self, bytes: &[u8], begun: &mut Vec<u8>) -> io::Result<()> {
+        if !self.terminal {
+            return self.bytes(bytes);
+        }
+        begun.extend_from_slice(bytes);
+        self.bytes(visible(&take_text(begun)).as_bytes())
+    }
+
     /// Prints rows under a header. On a terminal only the last column wraps; the others contain ids and names to copy.
     pub(crate) fn table(&self, header: &[&str], rows: Vec<Vec<Text>>) -> io::Result<()> {
-        let mut table = self.plain_table();
+        let mut table = self.plain_table(WRAP_WIDTH_MIN);
         table.set_header(header.iter().map(|name| self.cell(Text::strong(*name))));
         for row in rows {
             table.add_row(row.into_iter().map(|text| self.cell(text)));
@@ -96,7 +108,8 @@ impl Output {
 
     /// Prints one object as name and value lines. Omits empty values.
     pub(crate) fn facts(&self, facts: Vec<(&str, Text)>) -> io::Result<()> {
-        let mut table = self.plain_table();
+        // Two columns also fit into a narrow terminal. Without a limit, a long value would pad every line to its width.
+        let mut table = self.plain_table(0);
         for (name, value) in facts {
             if !value.text.is_empty() {
                 table.add_row([self.cell(Text::strong(name)), self.cell(value)]);
@@ -105,13 +118,17 @@ impl Output {
         self.print(&mut table)
     }
 
-    fn plain_table(&self) -> Table {
+    /// A table that wraps to the width of the terminal, unless that is less than `width_min`.
+    fn plain_table(&self, width_min: u16) -> Table {
         let mut table = Table::new();
         table.load_style(presets::NOTHING);
         if !self.terminal {
             table.force_no_tty();
         }
-        let wraps = self.terminal && table.width().is_some_and(|width| width >= WRAP_WIDTH_MIN);
+        if self.terminal && table.width().is_none() {
+            table.set_width(WIDTH_ASSUMED);
+        }
+        let wraps = self.terminal && table.width().is_some_and(|width| width >= width_min);
         table.set_content_arrangement(if wraps { ContentArrangement::Dynamic } else { ContentArrangement::Disabled });
         if self.colour {
             table.enforce_styling();
@@ -206,16 +223,45 @@ pub(crate) fn note_line(message: &str) {
     let _ = writeln!(io::stderr().lock(), "{message}");
 }
 
+/// Takes the text out of `bytes` and leaves an incomplete character at the end, whose rest is still to be read.
+pub(crate) fn take_text(bytes: &mut Vec<u8>) -> String {
+    let is_begun = |end: &[u8]| std::str::from_utf8(end).is_err_and(|error| error.error_len().is_none());
+    let begun = bytes.utf8_chunks().last().map_or(0, |last| last.invalid().len());
+    let begun = if is_begun(&bytes[bytes.len() - begun..]) { begun } else { 0 };
+    let rest = bytes.split_off(bytes.len() - begun);
+    String::from_utf8_lossy(&std::mem::replace(bytes, rest)).into_owned()
+}
+
 /// Replaces control characters. Text from jobs may contain escape sequences, which a terminal would execute.
 pub(crate) fn printable(text: &str) -> String {
-    text.chars()
-        .map(|c| match c {
-            '\n' => c,
-            '\t' => ' ',
-            c if c.is_control() => '\u{fffd}',
-            c => c,
-        })
-        .collect()
+    visible(text).chars().map(|c| if c == '\t' { ' ' } else { c }).collect()
+}
+
+/// Removes colours and other control sequences, and replaces all other control characters but line ends and tabs. A carriage
+/// return, which progress bars print, is a line end.
+fn visible(text: &str) -> String {
+    let (mut shown, mut chars) = (String::with_capacity(text.len()), text.chars().peekable());
+    while let Some(c) = chars.next() {
+        match c {
+            '\u{1b}' if chars.next_if_eq(&'[').is_some() => {
+                // A sequence ends with its first character from `@` to `~`. Any other character but its parameters is text.
+                while chars.next_if(|c| matches!(c, ' '..='?')).is_some() {}
+                chars.next_if(|c| matches!(c, '@'..='~'));
+            }
+            '\r' => {
+                if chars.peek() != Some(&'\n') {
+                    shown.push('\n');
+                }
+            }
+            '\n' | '\t' => shown.push(c),
+            // The last two ranges reverse the order of the text that follows them.
+            c if c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}') => {
+                shown.push('\u{fffd}')
+            }
+            c => shown.push(c),
+        }
+    }
+    shown
 }
 
 /// Formats JSON with one member per line. Works on the text, so that order and numbers stay as the server wrote them.
@@ -281,7 +327,26 @@ mod tests {
 
     #[test]
     fn escape_sequences_are_replaced_and_not_sent_to_the_terminal() {
-        assert_eq!(printable("a\x1b[2Jb\tc\r\nd"), "a\u{fffd}[2Jb c\u{fffd}\nd");
+        assert_eq!(printable("a\x1b[2Jb\tc\r\nd"), "ab c\nd");
+        assert_eq!(visible("\x1b[1;31mred\x1b[0m\t10%\r20%\n"), "red\t10%\n20%\n");
+        for hostile in
+            ["\x1b]0;title\x07", "\x1b", "\x1b[", "\x1b[31\u{9b}m", "\u{7f}\u{85}", "\u{202e}", "\x1b[é", "\x08\x0c"]
+        {
+            let shown = visible(hostile);
+            assert!(shown.chars().all(|c| !c.is_control() && c != '\u{202e}'), "{hostile:?}: {shown:?}");
+        }
+    }
+
+    #[test]
+    fn a_character_that_two_reads_share_stays_whole() {
+        let mut bytes = Vec::new();
+        let text: String = [&b"\xff a\xe2\x82"[..], b"\xac", b"\xc3", b"\xa9."]
+            .map(|chunk| {
+                bytes.extend_from_slice(chunk);
+                take_text(&mut bytes)
+            })
+            .concat();
+        assert_eq!((text.as_str(), bytes.len()), ("\u{fffd} a\u{20ac}\u{e9}.", 0));
     }
 
     #[test]

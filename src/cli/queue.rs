@@ -119,7 +119,7 @@ impl List {
                 Text::plain(queue.rate.clone().unwrap_or_default()),
             ]
         };
-        let header = ["QUEUE", "DUE", "LATER", "CLAIMED", "OLDEST", "LAST ASKED", "CONCURRENCY", "RATE"];
+        let header = ["QUEUE", "DUE", "LATER", "RUNNING", "OLDEST", "LAST ASKED", "CONCURRENCY", "RATE"];
         Ok(out.table(&header, queues.iter().map(row).collect())?)
     }
 }
@@ -133,7 +133,7 @@ fn show(answer: &Answer, out: Output) -> anyhow::Result<()> {
         ("Queue", Text::plain(&*queue.name)),
         ("Due", Text::plain(queue.depth.to_string())),
         ("Later", Text::plain(queue.later.to_string())),
-        ("Claimed", Text::plain(queue.claimed.to_string())),
+        ("Running", Text::plain(queue.claimed.to_string())),
         ("Oldest", Text::plain(queue.oldest.map(|at| out.time(at)).unwrap_or_default())),
         (
             "Last asked",

@@ -130,7 +130,7 @@ pub(crate) struct RunFilter {
     /// List only runs scheduled before this time
     #[arg(long, visible_alias = "until", value_name = "TIME", allow_hyphen_values = true)]
     to: Option<InstantText>,
-    /// List only runs in this state: waiting, claimed, succeeded, failed, cancelled or skipped; repeatable
+    /// List only runs in this state: waiting, running, succeeded, failed, cancelled or skipped; repeatable
     #[arg(long, value_name = "STATE", value_delimiter = ',', value_parser = state)]
     status: Vec<String>,
 }
@@ -147,9 +147,10 @@ pub(crate) struct Rerun {
 }
 
 fn state(text: &str) -> Result<String, String> {
-    let words: Vec<&str> = State::ALL.iter().map(|state| state.word()).collect();
+    let words: Vec<&str> = State::ALL.iter().map(|state| shown_state(state.word())).collect();
     match State::from_word(text) {
         Some(state) => Ok(state.word().to_owned()),
+        None if text == RUNNING => Ok(State::Claimed.word().to_owned()),
         None => Err(format!("{text:?} is not a state; write one of {}", words.join(", "))),
     }
 }
@@ -278,12 +279,12 @@ async fn print_log(client: &Client, out: Output, id: &str) -> anyhow::Result<boo
     let request = client.get(&["runs", id, "log"]);
     let (media_type, chunks) = request.stream("text/event-stream, text/plain").await?;
     pin_mut!(chunks);
-    let (mut events, mut printed) = (Events::default(), false);
+    let (mut events, mut printed, mut begun) = (Events::default(), false, Vec::new());
     while let Some(chunk) = chunks.next().await {
         let chunk = chunk?;
         if media_type != "text/event-stream" {
             printed |= !chunk.is_empty();
-            out.bytes(&chunk)?;
+            out.part(&chunk, &mut begun)?;
             continue;
         }
         for event in events.read(&chunk) {
@@ -292,7 +293,7 @@ async fn print_log(client: &Client, out: Output, id: &str) -> anyhow::Result<boo
                 "chunk" => {
                     let text = data["text"].as_str().unwrap_or_default();
                     printed |= !text.is_empty();
-                    out.bytes(text.as_bytes())?;
+                    out.part(text.as_bytes(), &mut begun)?;
                 }
                 "missed" => {
                     output::note_line("some output is missing here: it arrived faster than this client could read it")
@@ -443,6 +444,14 @@ pub(crate) fn took(millis: Option<u64>) -> String {
     millis.map(|millis| Span::millis(millis).to_string()).unwrap_or_default()
 }
 
+/// The word for `claimed` in tables: what a user calls such a run. JSON has the words of the API.
+pub(crate) const RUNNING: &str = "running";
+
+/// The state as tables show it.
+pub(crate) fn shown_state(word: &str) -> &str {
+    if State::from_word(word) == Some(State::Claimed) { RUNNING } else { word }
+}
+
 pub(crate) fn state_text(word: &str) -> Text {
     let tone = match State::from_word(word) {
         Some(State::Succeeded) => Tone::Good,
@@ -454,7 +463,7 @@ pub(crate) fn state_text(word: &str) -> Text {
         None if word == "lost" => Tone::Bad,
         Some(State::Unknown(_)) | None => Tone::Busy,
     };
-    Text::new(word, tone)
+    Text::new(shown_state(word), tone)
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::run::RunView;
+use super::run::{RunView, shown_state};
 use crate::{
     client::{Answer, Client},
     failure::{Exit, Failure},
@@ -93,7 +93,7 @@ impl RunView {
         if self.state == "skipped" {
             return Err(self.skipped().into());
         }
-        output::note_line(&format!("{}: the run is {}", self.job, self.state));
+        output::note_line(&format!("{}: the run is {}", self.job, shown_state(&self.state)));
         Ok(())
     }
 

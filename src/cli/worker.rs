@@ -23,7 +23,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::{client::Client, failure, logging};
+use crate::{client::Client, failure, logging, output::take_text};
 
 pub(crate) const AFTER_HELP: &str = "\
 Examples:
@@ -241,30 +241,9 @@ async fn drain(from: Option<impl AsyncRead + Unpin>, context: &Context) -> std::
     }
 }
 
-/// Takes the text out of `bytes` and leaves an incomplete character at the end, whose rest is still to be read.
-fn take_text(bytes: &mut Vec<u8>) -> String {
-    let is_begun = |end: &[u8]| std::str::from_utf8(end).is_err_and(|error| error.error_len().is_none());
-    let begun = bytes.utf8_chunks().last().map_or(0, |last| last.invalid().len());
-    let begun = if is_begun(&bytes[bytes.len() - begun..]) { begun } else { 0 };
-    let rest = bytes.split_off(bytes.len() - begun);
-    String::from_utf8_lossy(&std::mem::replace(bytes, rest)).into_owned()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_character_that_two_reads_share_stays_whole() {
-        let mut bytes = Vec::new();
-        let text: String = [&b"\xff a\xe2\x82"[..], b"\xac", b"\xc3", b"\xa9."]
-            .map(|chunk| {
-                bytes.extend_from_slice(chunk);
-                take_text(&mut bytes)
-            })
-            .concat();
-        assert_eq!((text.as_str(), bytes.len()), ("\u{fffd} a\u{20ac}\u{e9}.", 0));
-    }
 
     #[test]
     fn a_command_that_cannot_be_started_is_refused_with_the_remedy() {

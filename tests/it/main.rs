@@ -18,6 +18,7 @@ mod help;
 mod locks;
 mod moving;
 mod orphans;
+mod output;
 mod policies;
 mod process;
 mod readme;

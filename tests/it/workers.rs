@@ -166,7 +166,8 @@ fn the_python_example_completes_a_thousand_runs() {
     all_succeeded(&server, RUNS);
     let first = server.everytick(&["run", "list", "--limit", "1", "-o", "json"]).json();
     let log = server.everytick(&["run", "log", first["items"][0]["id"].as_str().unwrap()]).ok();
-    assert!(log.starts_with("done with {'n': "), "{log}");
+    let (logged, output) = log.split_once('\n').unwrap();
+    assert!(logged.starts_with("got {'n': ") && output.starts_with("done with {'n': "), "{log}");
 }
 
 #[test]
@@ -241,7 +242,7 @@ fn the_crate_reports_the_result_of_a_handler() {
     runtime.block_on(async { tokio::time::timeout(LONG_PATIENCE, working).await }).unwrap().unwrap().unwrap();
     assert_eq!(calls.load(Ordering::SeqCst), 6, "two of the four runs have two attempts");
     assert_eq!(state(&ids[0])["output"], "begun\n", "without an output, the log is stored");
-    assert_eq!((&state(&ids[1])["attempt"], &state(&ids[1])["output"]), (&2.into(), &"at last".into()));
+    assert_eq!((&state(&ids[1])["attempt"], &state(&ids[1])["output"]), (&2.into(), &"begun\nat last".into()));
     assert_eq!((&state(&ids[2])["attempt"], &state(&ids[2])["error"]), (&1.into(), &"never".into()));
     assert!(state(&ids[3])["error"].as_str().unwrap().contains("panic"), "{}", state(&ids[3]));
 }

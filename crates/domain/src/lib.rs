@@ -14,6 +14,7 @@ pub mod instant;
 pub mod invalid;
 pub mod job;
 pub mod mutant;
+pub mod output;
 pub mod overlap;
 pub mod partition;
 pub mod plan;

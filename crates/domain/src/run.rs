@@ -2,12 +2,12 @@
 
 use crate::{
     ids::{Fence, RunId},
+    output::keep_stored,
     retry::{LOST_MAX, OnLost, RetryPolicy},
     target::{Outcome, Retry},
     time::{DbTime, Span},
 };
 
-pub const OUTPUT_TAIL_BYTES_MAX: usize = 64 * 1024;
 pub const ERROR_BYTES_MAX: usize = 2_048;
 
 /// Enums stored as integer codes. A code never changes and is never reused. An unknown code reads as `Unknown`, because nodes
@@ -261,7 +261,7 @@ pub fn kept(output: Option<String>, error: Option<String>) -> (Option<String>, O
         truncate(&mut text, ERROR_BYTES_MAX);
         text
     });
-    (output.map(tail), error)
+    (output.map(keep_stored), error)
 }
 
 fn truncate(text: &mut String, max: usize) {
@@ -269,16 +269,6 @@ fn truncate(text: &mut String, max: usize) {
         let end = (0..=max).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
         text.truncate(end);
     }
-}
-
-/// The last 64 KiB of an output. The end is kept because the cause of a failure is usually printed last.
-fn tail(text: String) -> String {
-    if text.len() <= OUTPUT_TAIL_BYTES_MAX {
-        return text;
-    }
-    let from = text.len() - OUTPUT_TAIL_BYTES_MAX;
-    let from = (from..text.len()).find(|at| text.is_char_boundary(*at)).unwrap_or(text.len());
-    text[from..].to_owned()
 }
 
 #[cfg(test)]
@@ -358,12 +348,5 @@ mod tests {
             assert_eq!(answer(*state, Request::Cancel).is_ok(), state.is_open(), "{state:?}");
             assert_eq!(answer(*state, Request::Rerun).is_ok(), !state.is_open(), "{state:?}");
         }
-    }
-
-    #[test]
-    fn a_long_output_is_cut_to_its_tail_at_a_character_boundary() {
-        let long = "é".repeat(OUTPUT_TAIL_BYTES_MAX);
-        let settled = on(1, 0).settle(Outcome::Succeeded { output: Some(long) }, POLICY, DbTime::EPOCH, 0).unwrap();
-        assert_eq!(settled.output.unwrap().len(), OUTPUT_TAIL_BYTES_MAX);
     }
 }

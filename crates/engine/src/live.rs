@@ -6,7 +6,10 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use everytick_domain::{ids::RunId, run::OUTPUT_TAIL_BYTES_MAX};
+use everytick_domain::{
+    ids::RunId,
+    output::{self, OUTPUT_TAIL_BYTES_MAX},
+};
 use tokio::sync::broadcast;
 
 /// A reader that is further behind than this loses chunks and gets an error that says so. The run never waits for a reader.
@@ -27,6 +30,8 @@ struct Log {
     /// Distinguishes the logs of two attempts at the same run.
     number: u64,
     tail: VecDeque<u8>,
+    /// Bytes before the tail that were dropped.
+    missing: u64,
     /// Created for the first reader: most runs have none, and the channel uses more memory than everything else about a run.
     chunks: Option<broadcast::Sender<Vec<u8>>>,
 }
@@ -42,17 +47,18 @@ impl LiveLogs {
         let mut logs = self.logs();
         logs.opened += 1;
         let number = logs.opened;
-        logs.by_run.insert(run, Log { number, tail: VecDeque::new(), chunks: None });
+        logs.by_run.insert(run, Log { number, tail: VecDeque::new(), missing: 0, chunks: None });
         LiveLog { logs: self.clone(), run, number }
     }
 
-    /// The output so far, and a receiver for what follows; `None` if the run is not in progress in this process.
+    /// The output so far, with a first line that says how much of it is missing, and a receiver for what follows; `None` if the run is not in progress in this process.
     #[must_use]
     pub fn watch(&self, run: RunId) -> Option<(Vec<u8>, broadcast::Receiver<Vec<u8>>)> {
         let mut logs = self.logs();
         let log = logs.by_run.get_mut(&run)?;
         let chunks = log.chunks.get_or_insert_with(|| broadcast::channel(CHUNKS_BEHIND_MAX).0);
-        Some((log.tail.iter().copied().collect(), chunks.subscribe()))
+        let tail = output::mark(log.missing).into_bytes().into_iter().chain(log.tail.iter().copied());
+        Some((tail.collect(), chunks.subscribe()))
     }
 }
 
@@ -71,6 +77,7 @@ impl LiveLog {
             log.tail.extend(chunk);
             let excess = log.tail.len().saturating_sub(OUTPUT_TAIL_BYTES_MAX);
             log.tail.drain(..excess);
+            log.missing += excess as u64;
             if let Some(chunks) = &log.chunks {
                 // It fails when there is no reader, which is not an error.
                 let _ = chunks.send(chunk.to_vec());

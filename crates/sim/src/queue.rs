@@ -11,8 +11,9 @@ use everytick_domain::{
     ids::{Fence, Incarnation, JobId, RunId, TenantId},
     job::Overlap,
     mutant::Mutant,
+    output::{LogPart, append},
     overlap::{JobRuns, Open},
-    queue::{CLAIM_RUNS_MAX, Candidate, JobLoad, LOG_BYTES_MAX, QueueLimits, choose},
+    queue::{CLAIM_RUNS_MAX, Candidate, JobLoad, QueueLimits, choose},
     run::State,
     time::{DbTime, Span},
 };
@@ -58,9 +59,10 @@ impl QueueStore for SimStore {
     async fn beat_claim(&self, tenant: TenantId, run: RunId, fence: Fence, lease: Span) -> Result<ClaimBeat> {
         self.transact(Point::Renew, move |db, now, _| db.beat_claim(tenant, run, fence, now.plus(lease))).await
     }
-    async fn log_claim(&self, tenant: TenantId, run: RunId, fence: Fence, text: &str) -> Result<bool> {
-        let text = text.replace('\0', "\u{fffd}");
-        self.transact(Point::Renew, move |db, _, _| db.log_claim(tenant, run, fence, &text)).await
+    async fn log_claim(&self, tenant: TenantId, run: RunId, fence: Fence, part: LogPart<'_>) -> Result<bool> {
+        let (missing, text) = (part.missing, part.text.replace('\0', "\u{fffd}"));
+        let logged = move |db: &mut Db, _, _| db.log_claim(tenant, run, fence, LogPart { missing, text: &text });
+        self.transact(Point::Renew, logged).await
     }
     async fn claim_log(&self, tenant: TenantId, run: RunId) -> Result<Option<String>> {
         self.transact(Point::Read, move |db, _, _| {
@@ -243,13 +245,11 @@ impl Db {
         Ok(if state == State::Cancelled { ClaimBeat::Cancelled } else { ClaimBeat::Stale })
     }
 
-    fn log_claim(&mut self, tenant: TenantId, run: RunId, fence: Fence, text: &str) -> Result<bool> {
+    fn log_claim(&mut self, tenant: TenantId, run: RunId, fence: Fence, part: LogPart<'_>) -> Result<bool> {
         let Some(claim) = self.worker_claim(tenant, run, fence) else {
             return self.get_run(tenant, run).map(|_| false);
         };
-        let whole = claim.log.take().unwrap_or_default() + text;
-        let excess = whole.chars().count().saturating_sub(LOG_BYTES_MAX);
-        claim.log = Some(whole.chars().skip(excess).collect());
+        claim.log = Some(append(claim.log.as_deref(), part));
         Ok(true)
     }
 

@@ -1,18 +1,19 @@
 //! The transactions of workers and of queue operators. Unlike a node's claim, a worker's claim has a lease of its own
 //! and does not depend on a node's lease. Any node may serve it.
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 use async_trait::async_trait;
 use everytick_domain::{
     ids::{Fence, JobId, RunId, TenantId},
     job::Job,
+    output::{LogPart, join},
     queue::QueueLimits,
     run::Settlement,
     time::{DbTime, Span},
 };
 
-use crate::{Actor, ClaimedRun, Page, Result, Settle};
+use crate::{Actor, ClaimedRun, Page, Result, Settle, SettleAnswer, Store};
 
 /// A worker's request for runs.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -72,7 +73,7 @@ pub struct LoadedClaim {
 impl LoadedClaim {
     /// The settlement as succeeded, if a worker has the claim under the given fence.
     pub fn success(&self, done: &Success, ended_at: DbTime) -> Option<Settle> {
-        let output = done.output.clone().or_else(|| self.log.clone());
+        let output = join(self.log.clone(), done.output.clone());
         (self.run.fence == done.fence && !self.accepted).then(|| Settle {
             settlement: Settlement::success(done.run, done.fence, output),
             job: self.job.id,
@@ -85,12 +86,28 @@ impl LoadedClaim {
     }
 }
 
+/// Settles runs as succeeded after reading their claims, and returns the job of each settled run.
+pub(crate) async fn settle_successes(
+    store: &impl Store,
+    tenant: TenantId,
+    done: &[&Success],
+) -> Result<HashMap<RunId, JobId>> {
+    let runs: Vec<RunId> = done.iter().map(|done| done.run).collect();
+    let claims = store.load_claims(tenant, &runs).await?;
+    let claims: HashMap<RunId, LoadedClaim> = claims.into_iter().map(|claim| (claim.run.id, claim)).collect();
+    let now = store.now().await?;
+    let settles: Vec<Settle> = done.iter().filter_map(|done| claims.get(&done.run)?.success(done, now)).collect();
+    let answers = store.settle(&settles).await?;
+    let settled = settles.iter().zip(&answers).filter(|(_, answer)| **answer == SettleAnswer::Settled);
+    Ok(settled.map(|(settle, _)| (settle.settlement.run, settle.job)).collect())
+}
+
 /// A worker's report that a run has succeeded.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Success {
     pub run: RunId,
     pub fence: Fence,
-    /// If `None`, the worker's log becomes the output.
+    /// Stored behind the worker's log.
     pub output: Option<String>,
 }
 
@@ -151,7 +168,7 @@ pub trait QueueStore: Send + Sync + 'static {
     async fn beat_claim(&self, tenant: TenantId, run: RunId, fence: Fence, lease: Span) -> Result<ClaimBeat>;
     /// Appends to the log of a claim if the claim is still valid; of a long log, only the end is stored. Returns
     /// whether it did.
-    async fn log_claim(&self, tenant: TenantId, run: RunId, fence: Fence, text: &str) -> Result<bool>;
+    async fn log_claim(&self, tenant: TenantId, run: RunId, fence: Fence, part: LogPart<'_>) -> Result<bool>;
     /// The log of the worker that has claimed the run.
     async fn claim_log(&self, tenant: TenantId, run: RunId) -> Result<Option<String>>;
     /// Those of the runs that workers have claimed, in any order.

@@ -1,21 +1,28 @@
-//! Keeps the end of an output, because the end shows why it failed. The limit also applies to the text after replacements.
+//! Keeps the end of an output and counts what is missing. The limit also applies to the text after replacements.
 
 use std::borrow::Cow;
 
-/// Maximum size of the stored output of one attempt.
-pub const OUTPUT_TAIL_BYTES_MAX: usize = 64 * 1024;
+pub use everytick_domain::output::OUTPUT_TAIL_BYTES_MAX;
+use everytick_domain::output::keep;
 
 #[derive(Default)]
 pub(crate) struct Tail {
     bytes: Vec<u8>,
+    /// Bytes before them that were dropped.
+    missing: u64,
 }
 
 impl Tail {
     pub(crate) fn push(&mut self, chunk: &[u8]) {
-        let chunk = &chunk[chunk.len().saturating_sub(OUTPUT_TAIL_BYTES_MAX)..];
+        let (dropped, chunk) = chunk.split_at(chunk.len().saturating_sub(OUTPUT_TAIL_BYTES_MAX));
+        if !dropped.is_empty() {
+            self.missing += (self.bytes.len() + dropped.len()) as u64;
+            self.bytes.clear();
+        }
         self.bytes.extend_from_slice(chunk);
         // Cut only when twice the limit has accumulated, so that many small chunks do not move the bytes each time.
         if self.bytes.len() > 2 * OUTPUT_TAIL_BYTES_MAX {
+            self.missing += (self.bytes.len() - OUTPUT_TAIL_BYTES_MAX) as u64;
             self.bytes.drain(..self.bytes.len() - OUTPUT_TAIL_BYTES_MAX);
         }
     }
@@ -34,9 +41,8 @@ impl Tail {
             text if text.contains('\0') => Cow::Owned(text.replace('\0', "\u{fffd}")),
             text => text,
         };
-        // A replacement turns one byte into three, so cut the text again.
-        let from = text.ceil_char_boundary(text.len().saturating_sub(OUTPUT_TAIL_BYTES_MAX));
-        Some(text[from..].to_owned())
+        // A replacement turns one byte into three, so the text may be cut again.
+        Some(keep(&text, self.missing + (cut + rest) as u64))
     }
 }
 
@@ -46,6 +52,8 @@ fn is_continuation(byte: u8) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use everytick_domain::output::split;
+
     use super::*;
 
     fn text_of(chunks: &[&[u8]]) -> Option<String> {
@@ -63,24 +71,27 @@ mod tests {
     #[test]
     fn the_end_is_kept_for_every_chunk_size() {
         let whole: Vec<u8> = (0..40_000).flat_map(|n| format!("{n}\n").into_bytes()).collect();
-        let end = std::str::from_utf8(&whole[whole.len() - OUTPUT_TAIL_BYTES_MAX..]).unwrap();
         for size in [1, 7, 4_096, 65_536, 65_537, whole.len()] {
             let chunks: Vec<&[u8]> = whole.chunks(size).collect();
-            assert_eq!(text_of(&chunks).as_deref(), Some(end), "in chunks of {size}");
+            let kept = text_of(&chunks).unwrap();
+            let (missing, end) = split(&kept);
+            assert!(kept.len() <= OUTPUT_TAIL_BYTES_MAX && whole.ends_with(end.as_bytes()), "in chunks of {size}");
+            assert_eq!(missing as usize + end.len(), whole.len(), "in chunks of {size}");
         }
     }
 
     #[test]
-    fn a_character_cut_by_the_limit_is_dropped() {
+    fn a_character_cut_by_the_limit_is_dropped_and_counted() {
         let text = "é".repeat(OUTPUT_TAIL_BYTES_MAX) + "x";
         let kept = text_of(&[text.as_bytes()]).unwrap();
-        assert!(kept.starts_with('é') && kept.ends_with("éx") && kept.len() == OUTPUT_TAIL_BYTES_MAX - 1);
+        let (missing, end) = split(&kept);
+        assert!(end.starts_with('é') && end.ends_with("éx") && missing as usize + end.len() == text.len());
     }
 
     #[test]
     fn invalid_bytes_are_replaced_within_the_limit() {
         assert_eq!(text_of(&[b"a\xffb\0c"]).as_deref(), Some("a\u{fffd}b\u{fffd}c"));
         let kept = text_of(&[&[0xff; OUTPUT_TAIL_BYTES_MAX]]).unwrap();
-        assert!(kept.len() <= OUTPUT_TAIL_BYTES_MAX && kept.len() > OUTPUT_TAIL_BYTES_MAX - 3);
+        assert!(kept.len() <= OUTPUT_TAIL_BYTES_MAX && split(&kept).0 > 0);
     }
 }

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use crate::{
     WorkerError,
-    context::Run,
+    context::{Run, Unsent},
     event::{Event, Observer},
 };
 
@@ -151,8 +151,12 @@ impl Client {
         self.post(&["runs", &run.id, "heartbeat"], &json!({ "fence": run.fence }), ANSWER_TIMEOUT).await
     }
 
-    pub(crate) async fn log(&self, run: &Run, text: &str) -> Result<(), Refusal> {
-        let body = json!({ "fence": run.fence, "text": text });
+    pub(crate) async fn log(&self, run: &Run, log: &Unsent) -> Result<(), Refusal> {
+        let mut body = json!({ "fence": run.fence, "text": log.text });
+        // Sent only if needed: a server of the previous release does not know the field.
+        if log.missing > 0 {
+            body["missing_bytes"] = log.missing.into();
+        }
         self.post::<Value>(&["runs", &run.id, "log"], &body, ANSWER_TIMEOUT).await.map(drop)
     }
 

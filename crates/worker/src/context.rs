@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
 
 /// Maximum size of log text not sent yet: the same as the server stores. Of a longer text only the end is kept.
-const LOG_BYTES_MAX: usize = 64 * 1024;
+pub(crate) const LOG_BYTES_MAX: usize = 64 * 1024;
 
 /// A claimed run.
 #[derive(Clone, Debug, Deserialize)]
@@ -84,11 +84,32 @@ impl<E: std::error::Error> From<E> for Failure {
     }
 }
 
-fn keep_end(log: &mut String) {
-    if log.len() > LOG_BYTES_MAX {
-        let from = log.len() - LOG_BYTES_MAX;
-        let from = (from..log.len()).find(|at| log.is_char_boundary(*at)).unwrap_or(log.len());
-        log.drain(..from);
+/// Log text that has not been sent.
+#[derive(Default, Debug)]
+pub(crate) struct Unsent {
+    /// Bytes before `text` that were dropped.
+    pub(crate) missing: u64,
+    pub(crate) text: String,
+}
+
+impl Unsent {
+    fn push(&mut self, text: &str) {
+        self.text.push_str(text);
+        if self.text.len() > LOG_BYTES_MAX {
+            let from = self.text.ceil_char_boundary(self.text.len() - LOG_BYTES_MAX);
+            self.text.drain(..from);
+            self.missing += from as u64;
+        }
+    }
+
+    /// Puts earlier text before this one.
+    fn prepend(&mut self, mut earlier: Self) {
+        if self.missing > 0 {
+            self.missing += earlier.missing + earlier.text.len() as u64;
+            return;
+        }
+        earlier.push(&self.text);
+        *self = earlier;
     }
 }
 
@@ -96,7 +117,7 @@ fn keep_end(log: &mut String) {
 #[derive(Clone, Debug)]
 pub struct Context {
     run: Arc<Run>,
-    log: Arc<Mutex<String>>,
+    log: Arc<Mutex<Unsent>>,
     cancelled: CancellationToken,
     stopping: CancellationToken,
 }
@@ -127,16 +148,12 @@ impl Context {
     /// second.
     pub fn log(&self, text: &str) {
         let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
-        log.push_str(&text.replace('\0', "\u{fffd}"));
-        keep_end(&mut log);
+        log.push(&text.replace('\0', "\u{fffd}"));
     }
 
     /// Puts text that could not be sent before the text that was logged since.
-    pub(crate) fn put_back_log(&self, text: String) {
-        let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
-        let since = std::mem::replace(&mut *log, text);
-        log.push_str(&since);
-        keep_end(&mut log);
+    pub(crate) fn put_back_log(&self, earlier: Unsent) {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner).prepend(earlier);
     }
 
     /// Cancelled when the run was cancelled or the claim was lost. A result has no effect then.
@@ -152,8 +169,25 @@ impl Context {
         &self.stopping
     }
 
-    pub(crate) fn take_log(&self) -> Option<String> {
+    pub(crate) fn take_log(&self) -> Option<Unsent> {
         let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
-        (!log.is_empty()).then(|| std::mem::take(&mut *log))
+        (!log.text.is_empty()).then(|| std::mem::take(&mut *log))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_that_could_not_be_sent_comes_first_and_dropped_bytes_are_counted() {
+        let mut log = Unsent::default();
+        log.push("new");
+        log.prepend(Unsent { missing: 1, text: "old ".to_owned() });
+        assert_eq!((log.missing, log.text.as_str()), (1, "old new"));
+        log.push(&"é".repeat(LOG_BYTES_MAX / 2));
+        assert_eq!((log.missing, log.text.len()), (8, LOG_BYTES_MAX));
+        log.prepend(Unsent { missing: 2, text: "gone".to_owned() });
+        assert_eq!((log.missing, log.text.len()), (14, LOG_BYTES_MAX));
     }
 }

@@ -8,6 +8,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     Context, Event, Failure, RETRY_MAX, RETRY_MIN, Run,
     client::{Client, Refusal, Settle, Settled, now},
+    context::LOG_BYTES_MAX,
     stop::Stop,
 };
 
@@ -99,10 +100,10 @@ async fn keep(client: Client, context: Context, ended: CancellationToken) -> Opt
 /// Sends the log that has not been sent. If the server does not answer, it stays for the next time: a part may be sent twice, none
 /// is lost.
 async fn send_log(client: &Client, context: &Context) -> Result<(), Refusal> {
-    let Some(text) = context.take_log() else { return Ok(()) };
-    let sent = client.log(context.run(), &text).await;
+    let Some(log) = context.take_log() else { return Ok(()) };
+    let sent = client.log(context.run(), &log).await;
     if let Err(Refusal::Unreachable { .. } | Refusal::Later(_)) = &sent {
-        context.put_back_log(text);
+        context.put_back_log(log);
     }
     sent
 }
@@ -126,7 +127,11 @@ async fn report(
     result: &Result<String, Failure>,
     stop: &Stop,
 ) -> Result<Settled, Refusal> {
-    let settle = settle_of(context.run(), result);
+    let mut settle = settle_of(context.run(), result);
+    // The server limits the size of a request. The log counts what is missing.
+    if let Some(output) = settle.output.take_if(|output| output.len() > LOG_BYTES_MAX) {
+        context.log(output);
+    }
     let (mut pause, mut refused_for) = (RETRY_MIN, Duration::ZERO);
     let patience_ended = stop.patience_ended(REPORT_FOR);
     tokio::pin!(patience_ended);

@@ -209,7 +209,7 @@ pub(crate) async fn beat(
 
 /// Append to the log of a claimed run
 ///
-/// `GET` of the same path reads it. If the worker settles the run without an output, the log becomes the output.
+/// `GET` of the same path reads it. When the worker settles the run, the log is stored as the beginning of its output.
 #[utoipa::path(
     post,
     path = "/api/v1/runs/{id}/log",
@@ -229,11 +229,11 @@ pub(crate) async fn add_log(
     body: JsonBody,
 ) -> Result<Json<LogAnswer>> {
     params.finish()?;
-    let (fence, text) = body.read::<LogRequest>()?.read().map_err(ApiError::Invalid)?;
-    if api.commands.log(api.tenant(), id, fence, &text).await? {
+    let logged = body.read::<LogRequest>()?.read().map_err(ApiError::Invalid)?;
+    if api.commands.log(api.tenant(), id, logged.fence, logged.part()).await? {
         Ok(Json(LogAnswer { logged: true }))
     } else {
-        Err(ApiError::stale(fence))
+        Err(ApiError::stale(logged.fence))
     }
 }
 

@@ -3,6 +3,7 @@
 use everytick_domain::{
     ids::{Fence, JobId, RunId},
     invalid::Invalid,
+    output::LogPart,
     queue::{CLAIM_BEAT, CLAIM_RUNS_MAX, LOG_BYTES_MAX, QUEUE_CONCURRENCY_MAX, QueueLimits, SETTLES_MAX, check_worker},
     time::{DbTime, Span},
 };
@@ -211,10 +212,27 @@ pub(crate) struct LogRequest {
     /// Appended to the log, of which the last 64 KiB are stored.
     #[schema(required, nullable = false, max_length = 65536)]
     text: Option<String>,
+    /// How many bytes of the log before this text the worker did not send. The log then begins with this text, and its first line
+    /// says how many bytes are missing.
+    #[schema(minimum = 0, default = 0)]
+    missing_bytes: Option<u64>,
+}
+
+/// A checked part of a log.
+pub(crate) struct Logged {
+    pub(crate) fence: Fence,
+    text: String,
+    missing: u64,
+}
+
+impl Logged {
+    pub(crate) fn part(&self) -> LogPart<'_> {
+        LogPart { missing: self.missing, text: &self.text }
+    }
 }
 
 impl LogRequest {
-    pub(crate) fn read(self) -> Result<(Fence, String), Vec<Invalid>> {
+    pub(crate) fn read(self) -> Result<Logged, Vec<Invalid>> {
         let mut wrong = FieldErrors::default();
         let fence = wrong.fence(self.fence);
         let text = self.text.unwrap_or_default();
@@ -225,7 +243,8 @@ impl LogRequest {
             wrong.add("text", format!("is {} bytes long; send at most {LOG_BYTES_MAX} in one request", text.len()));
         }
         wrong.no_nul("text", &text);
-        wrong.end(fence.map(|fence| (fence, text)))
+        let missing = self.missing_bytes.unwrap_or(0);
+        wrong.end(fence.map(|fence| Logged { fence, text, missing }))
     }
 }
 

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use everytick_domain::{
     ids::{Fence, JobId, RunId},
     invalid::Invalid,
+    output::split,
     run::{CauseKind, SkipReason, State as DomainState},
     time::DbTime,
 };
@@ -90,9 +91,13 @@ pub(crate) struct Run {
     duration_ms: Option<u64>,
     #[schema(required)]
     error: Option<String>,
-    /// The tail of the output or of the response body; omitted from lists.
+    /// The end of the output or of the response body, up to 64 KiB; omitted from lists. If its beginning is not stored, the first
+    /// line says how many bytes are missing.
     #[schema(required)]
     output: Option<String>,
+    /// How many bytes of the output are not stored, before the stored ones; `null` without `output`.
+    #[schema(required, minimum = 0)]
+    output_truncated_bytes: Option<u64>,
     #[schema(required, inline)]
     skip_reason: Option<Skip>,
     /// The flow that it belongs to or starts; `null` when it has none.
@@ -131,6 +136,7 @@ impl From<RunRecord> for Run {
             finished_at: run.finished_at,
             duration_ms: duration_ms(run.started_at, run.finished_at),
             error: run.error,
+            output_truncated_bytes: truncated(run.output.as_deref()),
             output: run.output,
             skip_reason: run.skip_reason.map(Into::into),
             flow: run.flow,
@@ -139,6 +145,10 @@ impl From<RunRecord> for Run {
             count: run.range.map(|range| range.count),
         }
     }
+}
+
+fn truncated(output: Option<&str>) -> Option<u64> {
+    output.map(|output| split(output).0)
 }
 
 fn duration_ms(started: Option<DbTime>, finished: Option<DbTime>) -> Option<u64> {
@@ -216,6 +226,9 @@ pub(crate) struct Attempt {
     error: Option<String>,
     #[schema(required)]
     output: Option<String>,
+    /// How many bytes of the output are not stored, before the stored ones; `null` without `output`.
+    #[schema(required, minimum = 0)]
+    output_truncated_bytes: Option<u64>,
 }
 
 impl From<AttemptRecord> for Attempt {
@@ -230,6 +243,7 @@ impl From<AttemptRecord> for Attempt {
             duration_ms: duration_ms(attempt.started_at, attempt.finished_at),
             outcome: attempt.outcome,
             error: attempt.error,
+            output_truncated_bytes: truncated(attempt.output.as_deref()),
             output: attempt.output,
         }
     }
@@ -254,7 +268,7 @@ pub(crate) struct SettleRequest {
     fence: Option<i64>,
     #[schema(required, nullable = false, inline)]
     outcome: Option<SettleOutcome>,
-    /// What the work printed; the last 64 KiB are stored.
+    /// What the work printed. It is stored behind the log; of both, the last 64 KiB are stored.
     output: Option<String>,
     /// Why it failed; only with `failed`.
     error: Option<String>,

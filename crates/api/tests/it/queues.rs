@@ -59,6 +59,38 @@ async fn a_worker_claims_extends_logs_and_settles_a_run() {
 }
 
 #[tokio::test]
+async fn a_run_keeps_the_log_and_the_output_of_its_worker() {
+    let server = with_runs(3).await;
+    for outcome in ["succeeded", "failed"] {
+        let (path, fence, _) = claim_one(&server).await;
+        server.post(&format!("{path}/log"), json!({"fence": fence, "text": "half"})).await.expect(200);
+        let settle = json!({"fence": fence, "outcome": outcome, "output": "done", "retry": false});
+        for _ in 0..2 {
+            let run = server.post(&format!("{path}/settle"), settle.clone()).await.expect(200);
+            let stored = (&run["state"], &run["output"], &run["output_truncated_bytes"]);
+            assert_eq!(stored, (&json!(outcome), &json!("half\ndone"), &json!(0)));
+        }
+        let other = json!({"fence": fence, "outcome": outcome, "output": "other", "retry": false});
+        server.post(&format!("{path}/settle"), other).await.expect(409);
+    }
+    let (path, fence, _) = claim_one(&server).await;
+    let text = "x".repeat(65_536);
+    let log = json!({"fence": fence, "text": text, "missing_bytes": 1_000});
+    server.post(&format!("{path}/log"), log).await.expect(200);
+    let settle = json!({"fence": fence, "outcome": "succeeded", "output": "the end\n"});
+    let run = server.post(&format!("{path}/settle"), settle).await.expect(200);
+    let (output, missing) = (run["output"].as_str().unwrap(), run["output_truncated_bytes"].as_u64().unwrap());
+    let (first, rest) = output.split_once('\n').unwrap();
+    assert_eq!(first, format!("[everytick: the first {missing} bytes of this output are not stored]"));
+    assert!(output.len() <= 65_536 && rest.ends_with("x\nthe end\n"), "{rest}");
+    assert_eq!(missing as usize + rest.len(), 1_000 + text.len() + "\nthe end\n".len());
+    let attempts = server.get(&format!("{path}/attempts")).await.expect(200);
+    assert_eq!(attempts["items"][0]["output_truncated_bytes"], missing);
+    let list = server.get("/api/v1/runs").await.expect(200);
+    assert_eq!(list["items"][0]["output_truncated_bytes"], Value::Null, "a list has no outputs");
+}
+
+#[tokio::test]
 async fn a_repeated_settlement_gets_the_first_answer_and_a_different_one_is_refused() {
     let server = with_runs(2).await;
     let (path, fence, _) = claim_one(&server).await;

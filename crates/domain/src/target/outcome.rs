@@ -42,6 +42,20 @@ pub enum Outcome {
     },
 }
 
+impl Outcome {
+    /// Removes the output.
+    pub fn take_output(&mut self) -> Option<String> {
+        match self {
+            Self::Succeeded { output }
+            | Self::Failed { output, .. }
+            | Self::Gone { output, .. }
+            | Self::TimedOut { output, .. }
+            | Self::Cancelled { output } => output.take(),
+            Self::Accepted | Self::Lost | Self::Unsent | Self::NotHere { .. } => None,
+        }
+    }
+}
+
 /// Whether and when a failed attempt may be retried.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Retry {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use everytick_domain::{
     ids::{Fence, RunId, TenantId},
+    output::LogPart,
     queue::{CLAIM_LEASE, QueueLimits},
     target::Outcome,
 };
@@ -134,8 +135,8 @@ impl Commands {
     }
 
     /// Appends to the log of a run. `false` if the fence is old: nothing was changed (I7).
-    pub async fn log(&self, tenant: TenantId, run: RunId, fence: Fence, text: &str) -> Result<bool> {
-        let logged = self.store.log_claim(tenant, run, fence, text).await?;
+    pub async fn log(&self, tenant: TenantId, run: RunId, fence: Fence, part: LogPart<'_>) -> Result<bool> {
+        let logged = self.store.log_claim(tenant, run, fence, part).await?;
         if !logged {
             counter!("everytick_settles_refused_total").increment(1);
         }

@@ -5,7 +5,8 @@
 use everytick_domain::{
     ids::TenantId,
     job::Job,
-    run::{Claim, Policy, Verdict, kept},
+    output::join,
+    run::{Claim, Policy, Verdict},
     target::Outcome,
     time::DbTime,
 };
@@ -23,7 +24,7 @@ pub(crate) struct EndedAttempt<'a> {
     /// When the target was called; `None` for a claim that was never sent.
     pub started_at: Option<DbTime>,
     pub ended_at: DbTime,
-    /// The log of the worker. It is stored if the outcome has no output.
+    /// The log of the worker. It is stored before the output of the outcome.
     pub log: Option<String>,
 }
 
@@ -44,7 +45,7 @@ impl<'a> EndedAttempt<'a> {
 /// The settlement of an attempt that ended with `outcome`; `None` if its receiver accepted the work and will report later.
 pub(crate) fn conclude(
     attempt: EndedAttempt<'_>,
-    outcome: Outcome,
+    mut outcome: Outcome,
     now: DbTime,
     entropy: &dyn Entropy,
 ) -> Option<Settle> {
@@ -52,8 +53,9 @@ pub(crate) fn conclude(
     let policy = Policy { retry: job.spec.retry, on_lost: job.spec.on_lost };
     // Only the delay of a retry needs randomness.
     let random = if matches!(outcome, Outcome::Succeeded { .. }) { 0 } else { entropy.u64() };
+    let output = outcome.take_output();
     let mut settlement = claim.settle(outcome, policy, now, random)?;
-    settlement.output = settlement.output.or_else(|| kept(log, None).0);
+    settlement.output = join(log, output);
     let (partition, priority) = (job.partition, job.spec.priority);
     Some(Settle { settlement, job: job.id, tenant, partition, priority, started_at, ended_at })
 }

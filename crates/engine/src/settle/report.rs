@@ -3,6 +3,7 @@
 
 use everytick_domain::{
     ids::Fence,
+    output::repeats,
     run::kept,
     target::{Outcome, Retry},
 };
@@ -13,7 +14,7 @@ use everytick_store::AttemptRecord;
 pub struct Report {
     pub fence: Fence,
     pub succeeded: bool,
-    /// If absent, the log of the worker is stored.
+    /// Stored behind the log of the worker.
     pub output: Option<String>,
     pub error: Option<String>,
     pub retry: bool,
@@ -41,12 +42,15 @@ impl Report {
         if self.succeeded { "succeeded" } else { "failed" }
     }
 
-    /// Whether this report ended the attempt. For a report without output, the log may have been stored as output.
+    /// Whether this report ended the attempt. The stored output may begin with the log of the worker.
     pub(crate) fn has_ended(&self, attempt: &AttemptRecord) -> bool {
-        let (output, error) = kept(self.output.clone(), self.error());
+        let (_, error) = kept(None, self.error());
         attempt.fence == self.fence
             && attempt.outcome.as_deref() == Some(self.word())
             && attempt.error == error
-            && (output.is_none() || attempt.output == output)
+            && self
+                .output
+                .as_deref()
+                .is_none_or(|output| attempt.output.as_deref().is_some_and(|stored| repeats(stored, output)))
     }
 }

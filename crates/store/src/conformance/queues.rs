@@ -306,6 +306,9 @@ pub async fn a_worker_cannot_see_runs_of_another_tenant(bench: &Bench) {
         bench.store.beat_claim(foreign, run.id, run.fence, LEASE).await,
         Err(StoreError::NotFound("run"))
     ));
-    assert!(matches!(bench.store.log_claim(foreign, run.id, run.fence, "x").await, Err(StoreError::NotFound("run"))));
+    assert!(matches!(
+        bench.store.log_claim(foreign, run.id, run.fence, "x".into()).await,
+        Err(StoreError::NotFound("run"))
+    ));
     assert_eq!(bench.store.claim_log(foreign, run.id).await.unwrap(), None);
 }

@@ -3,6 +3,7 @@
 use everytick_domain::{
     ids::{Fence, RunId},
     job::{JobSpec, Overlap},
+    output,
     queue::LOG_BYTES_MAX,
     run::{State, Verdict},
     time::Span,
@@ -30,6 +31,7 @@ macro_rules! conformance_worker_claims {
             a_success_is_accepted_only_from_the_current_claim,
             a_run_times_out_despite_heartbeats,
             a_log_grows_and_keeps_its_end,
+            a_long_log_and_an_output_say_how_much_is_missing,
             a_cancelled_run_keeps_the_log_of_its_worker,
             a_log_is_stored_only_on_its_own_run,
             a_run_claimed_by_a_worker_is_never_pruned,
@@ -70,7 +72,7 @@ pub async fn a_heartbeat_and_a_log_affect_only_the_named_run(bench: &Bench) {
     let (kept, other) = (&held[0].run, &held[1].run);
     bench.go(40);
     assert_eq!(beat(bench, kept).await, ClaimBeat::Held { until: s(70) });
-    assert!(bench.store.log_claim(TENANT, kept.id, kept.fence, "so far").await.unwrap());
+    assert!(bench.store.log_claim(TENANT, kept.id, kept.fence, "so far".into()).await.unwrap());
     bench.go(50);
     let overdue = bench.store.load_overdue_claims(Span::ZERO, 9).await.unwrap();
     let found: Vec<_> = overdue.into_iter().map(|claim| (claim.claim.run.id, claim.claim.log)).collect();
@@ -99,7 +101,7 @@ pub async fn a_returned_claim_waits_in_its_queue_again_and_spends_no_attempt(ben
     bench.go(10);
     let made = bench.trigger(of_customer("j", "1", "a")).await;
     let run = one(bench).await;
-    assert!(bench.store.log_claim(TENANT, run.id, run.fence, "begun").await.unwrap());
+    assert!(bench.store.log_claim(TENANT, run.id, run.fence, "begun".into()).await.unwrap());
     assert_eq!(bench.settle(&run, Verdict::HandBack).await, SettleAnswer::Settled);
     assert_eq!(bench.settle(&run, Verdict::HandBack).await, SettleAnswer::Stale);
     assert_eq!(beat(bench, &run).await, ClaimBeat::Stale);
@@ -158,7 +160,7 @@ pub async fn the_run_of_a_lost_worker_returns_to_the_queue(bench: &Bench) {
     bench.go(10);
     bench.waiting(&lease, &job, 10).await;
     let run = one(bench).await;
-    assert!(bench.store.log_claim(TENANT, run.id, run.fence, "so far").await.unwrap());
+    assert!(bench.store.log_claim(TENANT, run.id, run.fence, "so far".into()).await.unwrap());
     bench.go(40);
     assert!(bench.store.load_overdue_claims(Span::millis(1), 9).await.unwrap().is_empty(), "within the grace");
     let overdue = bench.store.load_overdue_claims(Span::ZERO, 9).await.unwrap().remove(0);
@@ -176,7 +178,7 @@ pub async fn the_run_of_a_lost_worker_returns_to_the_queue(bench: &Bench) {
     assert!(again.fence > run.fence);
     assert_eq!(beat(bench, &run).await, ClaimBeat::Stale, "a worker that returns late");
     assert_eq!(bench.settle(&run, Verdict::Succeeded).await, SettleAnswer::Stale);
-    assert!(!bench.store.log_claim(TENANT, run.id, run.fence, "late").await.unwrap());
+    assert!(!bench.store.log_claim(TENANT, run.id, run.fence, "late".into()).await.unwrap());
     bench.settle(&again, Verdict::Succeeded).await;
     assert!(bench.store.load_claims(TENANT, &ids).await.unwrap().is_empty());
 }
@@ -194,8 +196,8 @@ pub async fn a_success_is_accepted_only_from_the_current_claim(bench: &Bench) {
         output: output.map(str::to_owned),
     };
     let [first, second, third] = &runs[..] else { panic!("{runs:?}") };
-    assert!(bench.store.log_claim(TENANT, first.id, first.fence, "logged").await.unwrap());
-    assert!(bench.store.log_claim(TENANT, second.id, second.fence, "logged").await.unwrap());
+    assert!(bench.store.log_claim(TENANT, first.id, first.fence, "logged".into()).await.unwrap());
+    assert!(bench.store.log_claim(TENANT, second.id, second.fence, "logged".into()).await.unwrap());
     let done =
         [said(first, None), said(second, Some("said")), Success { fence: Fence::from_raw(1), ..said(third, None) }];
     assert_eq!(bench.store.succeed(OTHER_TENANT, &done).await.unwrap(), [None, None, None]);
@@ -204,7 +206,7 @@ pub async fn a_success_is_accepted_only_from_the_current_claim(bench: &Bench) {
     let (ended, other, held) = (record(first).await, record(second).await, record(third).await);
     assert_eq!((ended.state, ended.output.as_deref()), (State::Succeeded, Some("logged")));
     assert_eq!((ended.started_at, ended.finished_at, ended.error), (Some(s(30)), Some(s(30)), None));
-    assert_eq!((other.state, other.output.as_deref()), (State::Succeeded, Some("said")));
+    assert_eq!((other.state, other.output.as_deref()), (State::Succeeded, Some("logged\nsaid")));
     assert_eq!(held.state, State::Claimed);
     let still = bench.store.load_claims(TENANT, &[first.id, second.id, third.id]).await.unwrap();
     assert_eq!(still.iter().map(|held| held.run.id).collect::<Vec<_>>(), [third.id]);
@@ -234,15 +236,42 @@ pub async fn a_log_grows_and_keeps_its_end(bench: &Bench) {
     let log = async || bench.store.claim_log(TENANT, run.id).await.unwrap();
     assert_eq!(log().await, None);
     for text in ["one\n", "two é\0\n"] {
-        assert!(bench.store.log_claim(TENANT, run.id, run.fence, text).await.unwrap());
+        assert!(bench.store.log_claim(TENANT, run.id, run.fence, text.into()).await.unwrap());
     }
     assert_eq!(log().await.as_deref(), Some("one\ntwo é\u{fffd}\n"));
-    bench.store.log_claim(TENANT, run.id, run.fence, &"x".repeat(LOG_BYTES_MAX - 1)).await.unwrap();
-    assert_eq!(log().await.unwrap().chars().count(), LOG_BYTES_MAX);
-    assert!(log().await.unwrap().starts_with("\nxxx"));
-    assert!(!bench.store.log_claim(TENANT, run.id, Fence::from_raw(1), "old").await.unwrap());
+    let before = log().await.unwrap().len();
+    bench.store.log_claim(TENANT, run.id, run.fence, "é".repeat(LOG_BYTES_MAX / 2).as_str().into()).await.unwrap();
+    let stored = log().await.unwrap();
+    let (missing, body) = output::split(&stored);
+    assert!(stored.len() <= LOG_BYTES_MAX && missing > 0 && body.chars().all(|c| c == 'é'));
+    assert_eq!(missing as usize + body.len(), before + LOG_BYTES_MAX);
+    let part = output::LogPart { missing: 5, text: "after a gap" };
+    bench.store.log_claim(TENANT, run.id, run.fence, part).await.unwrap();
+    assert_eq!(output::split(&log().await.unwrap()), ((before + LOG_BYTES_MAX + 5) as u64, "after a gap"));
+    assert!(!bench.store.log_claim(TENANT, run.id, Fence::from_raw(1), "old".into()).await.unwrap());
     bench.settle(&run, Verdict::Succeeded).await;
     assert_eq!(log().await, None);
+}
+
+pub async fn a_long_log_and_an_output_say_how_much_is_missing(bench: &Bench) {
+    let (lease, job) = joined(bench, queued(overlapping("j"))).await;
+    bench.go(20);
+    backlog(bench, &lease, &job, 2).await;
+    let held = claims(bench, 2).await;
+    let log = "x".repeat(LOG_BYTES_MAX);
+    for (claim, output) in held.iter().zip([None, Some("done".to_owned())]) {
+        let run = &claim.run;
+        assert!(bench.store.log_claim(TENANT, run.id, run.fence, "first ".into()).await.unwrap());
+        assert!(bench.store.log_claim(TENANT, run.id, run.fence, log.as_str().into()).await.unwrap());
+        let done = Success { run: run.id, fence: run.fence, output: output.clone() };
+        assert_eq!(bench.store.succeed(TENANT, &[done]).await.unwrap(), [Some(job.id)]);
+        let stored = bench.run(run.id).await.output.unwrap();
+        let (missing, body) = output::split(&stored);
+        let end = output.unwrap_or_default();
+        assert!(stored.len() <= LOG_BYTES_MAX && body.ends_with(&end));
+        let line_end = usize::from(!end.is_empty());
+        assert_eq!(missing as usize + body.len(), "first ".len() + log.len() + line_end + end.len());
+    }
 }
 
 pub async fn a_cancelled_run_keeps_the_log_of_its_worker(bench: &Bench) {
@@ -251,7 +280,7 @@ pub async fn a_cancelled_run_keeps_the_log_of_its_worker(bench: &Bench) {
     backlog(bench, &lease, &job, 2).await;
     let both = claims(bench, 2).await;
     for claim in &both {
-        assert!(bench.store.log_claim(TENANT, claim.run.id, claim.run.fence, "half done").await.unwrap());
+        assert!(bench.store.log_claim(TENANT, claim.run.id, claim.run.fence, "half done".into()).await.unwrap());
     }
     bench.store.cancel_run(TENANT, &actor(), both[0].run.id).await.unwrap();
     bench.store.cancel_job(TENANT, &actor(), &by_name("j")).await.unwrap();
@@ -268,7 +297,7 @@ pub async fn a_log_is_stored_only_on_its_own_run(bench: &Bench) {
     let held = claims(bench, 2).await;
     let (silent, logged) = (&held[0].run, &held[1].run);
     bench.store.cancel_run(TENANT, &actor(), silent.id).await.unwrap();
-    assert!(bench.store.log_claim(TENANT, logged.id, logged.fence, "half done").await.unwrap());
+    assert!(bench.store.log_claim(TENANT, logged.id, logged.fence, "half done".into()).await.unwrap());
     bench.store.cancel_run(TENANT, &actor(), logged.id).await.unwrap();
     assert_eq!(bench.run(logged.id).await.output.as_deref(), Some("half done"));
     assert_eq!(bench.run(silent.id).await.output, None);

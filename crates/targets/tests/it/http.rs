@@ -3,6 +3,7 @@
 use std::{net::SocketAddr, process::Command};
 
 use axum::{body::Body, response::Response};
+use everytick_domain::output::split;
 use everytick_domain::{
     target::{HttpMethod, HttpTarget, Outcome, Retry, TargetSpec},
     time::{DbTime, Span},
@@ -184,7 +185,7 @@ async fn a_body_that_ends_early_fails_even_after_200() {
 async fn the_end_of_a_long_body_is_kept() {
     let receiver = Receiver::answering(|| Response::new(Body::from("x".repeat(300_000) + "the end"))).await;
     let Outcome::Succeeded { output: Some(output) } = deliver(&post(receiver.url())).await else { panic!() };
-    assert_eq!(output.len(), OUTPUT_TAIL_BYTES_MAX);
+    assert!(output.len() <= OUTPUT_TAIL_BYTES_MAX && split(&output).0 > 0);
     assert!(output.ends_with("the end"));
 }
 
@@ -193,7 +194,7 @@ async fn an_endless_body_is_read_only_up_to_the_limit() {
     let address = endless().await;
     let outcome = within("the end of a body", deliver(&post(format!("http://{address}/")))).await;
     let Outcome::Succeeded { output: Some(output) } = outcome else { panic!("{outcome:?}") };
-    assert_eq!(output.len(), OUTPUT_TAIL_BYTES_MAX);
+    assert!(output.len() <= OUTPUT_TAIL_BYTES_MAX && split(&output).0 > 0);
     const { assert!(RESPONSE_BYTES_MAX > OUTPUT_TAIL_BYTES_MAX) };
 }
 

@@ -14,6 +14,7 @@ pub(super) use limits::limits;
 use async_trait::async_trait;
 use everytick_domain::{
     ids::{Fence, JobId, RunId, TenantId},
+    output::LogPart,
     queue::QueueLimits,
     time::Span,
 };
@@ -32,8 +33,8 @@ impl QueueStore for PostgresStore {
     async fn beat_claim(&self, tenant: TenantId, run: RunId, fence: Fence, lease: Span) -> Result<ClaimBeat> {
         self.writes(worker_claims::beat_claim(self, tenant, run, fence, lease)).await
     }
-    async fn log_claim(&self, tenant: TenantId, run: RunId, fence: Fence, text: &str) -> Result<bool> {
-        self.writes(worker_claims::log_claim(self, tenant, run, fence, text)).await
+    async fn log_claim(&self, tenant: TenantId, run: RunId, fence: Fence, part: LogPart<'_>) -> Result<bool> {
+        self.writes(worker_claims::log_claim(self, tenant, run, fence, part)).await
     }
     async fn claim_log(&self, tenant: TenantId, run: RunId) -> Result<Option<String>> {
         self.reads(worker_claims::claim_log(self, tenant, run)).await

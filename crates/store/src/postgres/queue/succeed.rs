@@ -9,16 +9,20 @@ use everytick_domain::{
 use sqlx::Row as _;
 
 use super::super::{DbTx, Failed, PostgresStore, flows, is_locked, rows, settle};
-use crate::{Result, Success};
+use crate::{Result, Success, queues::settle_successes};
 
 const DOING: &str = "settle reported runs as succeeded";
 
 pub(super) async fn succeed(store: &PostgresStore, tenant: TenantId, done: &[Success]) -> Result<Vec<Option<JobId>>> {
-    let ended = match settle::with_known_days(store, || end(store, tenant, done)).await {
-        // Reported as not done: the caller then settles each run the slow way, which leaves out locked runs.
+    let mut ended = match settle::with_known_days(store, || end(store, tenant, done)).await {
         Err(error) if is_locked(&error) => HashMap::new(),
         ended => ended?,
     };
+    // Locked runs, and runs whose log and output are joined first.
+    let left: Vec<&Success> = done.iter().filter(|done| !ended.contains_key(&done.run)).collect();
+    if !left.is_empty() {
+        ended.extend(settle_successes(store, tenant, &left).await?);
+    }
     Ok(done.iter().map(|done| ended.get(&done.run).copied()).collect())
 }
 

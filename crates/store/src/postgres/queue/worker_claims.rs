@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use everytick_domain::{
     ids::{Epoch, Fence, JobId, RunId, TenantId},
-    queue::LOG_BYTES_MAX,
+    output::{LogPart, append},
     run::State,
     time::Span,
 };
@@ -42,25 +42,22 @@ pub(super) async fn log_claim(
     tenant: TenantId,
     run: RunId,
     fence: Fence,
-    text: &str,
+    part: LogPart<'_>,
 ) -> Result<bool> {
     const DOING: &str = "append to a worker's log";
     let mut write = store.write(DOING).await?;
-    let logged = write
-        .execute_or_refuse(query!(
-            "worker_claims/worker_log",
-            tenant.raw(),
-            run.uuid(),
-            fence.raw(),
-            &*rows::text(text),
-            i32::try_from(LOG_BYTES_MAX).unwrap_or(i32::MAX)
-        ))
-        .await?;
-    if logged == 0 {
+    let log: Option<Option<String>> =
+        write.optional_scalar(query!("worker_claims/worker_log_lock", tenant.raw(), run.uuid(), fence.raw())).await?;
+    let Some(log) = log else {
         read::run_record(&mut write, tenant, run).await?;
-    }
+        write.rollback().await;
+        return Ok(false);
+    };
+    let text = rows::text(part.text);
+    let log = append(log.as_deref(), LogPart { text: &text, ..part });
+    write.execute_or_refuse(query!("worker_claims/worker_log", run.uuid(), log)).await?;
     write.commit().await?;
-    Ok(logged > 0)
+    Ok(true)
 }
 
 pub(super) async fn claim_log(store: &PostgresStore, tenant: TenantId, run: RunId) -> Result<Option<String>> {

@@ -12,6 +12,7 @@ use async_trait::async_trait;
 use everytick_domain::{
     ids::{Fence, JobId, RunId, TenantId},
     job::Job,
+    output::LogPart,
     queue::{QueueLimits, lead},
     time::Span,
 };
@@ -30,8 +31,8 @@ impl QueueStore for SqliteStore {
     async fn beat_claim(&self, tenant: TenantId, run: RunId, fence: Fence, lease: Span) -> Result<ClaimBeat> {
         worker_claims::beat_claim(self, tenant, run, fence, lease).await
     }
-    async fn log_claim(&self, tenant: TenantId, run: RunId, fence: Fence, text: &str) -> Result<bool> {
-        worker_claims::log_claim(self, tenant, run, fence, text).await
+    async fn log_claim(&self, tenant: TenantId, run: RunId, fence: Fence, part: LogPart<'_>) -> Result<bool> {
+        worker_claims::log_claim(self, tenant, run, fence, part).await
     }
     async fn claim_log(&self, tenant: TenantId, run: RunId) -> Result<Option<String>> {
         const DOING: &str = "read a worker's log";

@@ -8,14 +8,14 @@ use std::{
 use everytick_domain::{
     ids::{Fence, JobId, RunId, TenantId},
     job::Job,
-    queue::LOG_BYTES_MAX,
+    output::{LogPart, append},
     run::State,
     time::Span,
 };
 use sqlx::{Row as _, sqlite::SqliteRow};
 
 use super::super::{DbTx, Failed, SqliteStore, read, rows};
-use crate::{ClaimBeat, ClaimedRun, LoadedClaim, OverdueClaim, Result, Settle, SettleAnswer, Store as _, Success};
+use crate::{ClaimBeat, ClaimedRun, LoadedClaim, OverdueClaim, Result, Success, queues::settle_successes};
 
 pub(super) async fn beat_claim(
     store: &SqliteStore,
@@ -43,25 +43,21 @@ pub(super) async fn log_claim(
     tenant: TenantId,
     run: RunId,
     fence: Fence,
-    text: &str,
+    part: LogPart<'_>,
 ) -> Result<bool> {
     const DOING: &str = "append to a worker's log";
     let mut write = store.write(DOING).await?;
-    let logged = write
-        .execute_or_refuse(query!(
-            "worker_claims/worker_log",
-            tenant.raw(),
-            run.uuid(),
-            fence.raw(),
-            text.replace('\0', "\u{fffd}"),
-            rows::limit(LOG_BYTES_MAX)
-        ))
-        .await?;
-    if logged == 0 {
+    let log: Option<Option<String>> =
+        write.optional_scalar(query!("worker_claims/worker_log_lock", tenant.raw(), run.uuid(), fence.raw())).await?;
+    let Some(log) = log else {
         read::run_record(&mut write, tenant, run).await?;
-    }
+        return Ok(false);
+    };
+    let text = part.text.replace('\0', "\u{fffd}");
+    let log = append(log.as_deref(), LogPart { text: &text, ..part });
+    write.execute_or_refuse(query!("worker_claims/worker_log", run.uuid(), log)).await?;
     write.commit().await?;
-    Ok(logged > 0)
+    Ok(true)
 }
 
 pub(super) async fn load_overdue_claims(store: &SqliteStore, grace: Span, limit: usize) -> Result<Vec<OverdueClaim>> {
@@ -100,14 +96,7 @@ pub(super) async fn load_claims(store: &SqliteStore, tenant: TenantId, runs: &[R
 }
 
 pub(super) async fn succeed(store: &SqliteStore, tenant: TenantId, done: &[Success]) -> Result<Vec<Option<JobId>>> {
-    let runs: Vec<RunId> = done.iter().map(|done| done.run).collect();
-    let claims = load_claims(store, tenant, &runs).await?;
-    let claims: HashMap<RunId, LoadedClaim> = claims.into_iter().map(|claim| (claim.run.id, claim)).collect();
-    let now = store.now().await?;
-    let settles: Vec<Settle> = done.iter().filter_map(|done| claims.get(&done.run)?.success(done, now)).collect();
-    let answers = store.settle(&settles).await?;
-    let settled = settles.iter().zip(&answers).filter(|(_, answer)| **answer == SettleAnswer::Settled);
-    let settled: HashMap<RunId, JobId> = settled.map(|(settle, _)| (settle.settlement.run, settle.job)).collect();
+    let settled = settle_successes(store, tenant, &done.iter().collect::<Vec<_>>()).await?;
     Ok(done.iter().map(|done| settled.get(&done.run).copied()).collect())
 }
 

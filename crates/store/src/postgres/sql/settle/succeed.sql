@@ -1,14 +1,15 @@
 -- Ends runs of tenant $1 as succeeded (state 2) if workers have them claimed (state 1) under their fence.
 -- Primary keys: worker_claims, the day's table. Index: job_parents_parent. Arrays: $2 run, $3 fence, $4 output (empty: none).
--- A run without output keeps its log as the output. Returns the ended runs, their jobs, and whether a flow may follow.
+-- A run without output keeps its log as the output. Leaves out a run with both, and one whose log exceeds 65,536 bytes: the caller
+-- joins and cuts them. Returns the ended runs, their jobs, and whether a flow may follow.
 -- `limit`, `coalesce` and `any` leave the planner no other way.
 with held as materialized (
-    -- A log is limited to 65,536 characters, an output to 65,536 bytes; 16,384 characters fit in any case.
-    select s.place, case when octet_length(c.log) > 65536 then right(c.log, 16384) else c.log end as log
+    select s.place, c.log
       from unnest($2::uuid[]) with ordinality as s (id, place)
      cross join lateral (
             select log from worker_claims
-             where run = s.id and coalesce(tenant = $1 and fence = ($3::bigint[])[s.place] and queue <> '', false)
+             where run = s.id and coalesce(tenant = $1 and fence = ($3::bigint[])[s.place] and queue <> ''
+                   and (log is null or octet_length(log) <= 65536 and ($4::text[])[s.place] is null), false)
              limit 1) c
 ), ended as (
     update runs_of_the_day r

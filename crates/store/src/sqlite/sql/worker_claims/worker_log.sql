@@ -1,3 +1,2 @@
--- Appends ?4 to the log of the claim on run ?2 of tenant ?1 under fence ?3, and keeps the last ?5 characters.
--- Primary key: worker_claims.
-update worker_claims set log = substr(coalesce(log, '') || ?4, -?5) where run = ?2 and tenant = ?1 and fence = ?3;
+-- Replaces the log of the claim on run ?1 by ?2. Primary key: worker_claims. The caller has read the claim in this transaction.
+update worker_claims set log = ?2 where run = ?1;

@@ -1,0 +1,2 @@
+-- Locks the claim on run $2 of tenant $1 under fence $3, and reads its log. Primary key: worker_claims.
+select log from worker_claims where run = $2 and tenant = $1 and fence = $3 for update;
