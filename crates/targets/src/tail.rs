@@ -36,7 +36,8 @@ impl Tail {
         let cut = self.bytes.len().saturating_sub(OUTPUT_TAIL_BYTES_MAX);
         let end = &self.bytes[cut..];
         // If our limit cuts a character in two, drop its rest instead of replacing it: the output was valid.
-        let rest = if cut > 0 { end.iter().take(3).take_while(|byte| is_continuation(**byte)).count() } else { 0 };
+        let is_cut = cut > 0 || self.missing > 0;
+        let rest = if is_cut { end.iter().take(3).take_while(|byte| is_continuation(**byte)).count() } else { 0 };
         let text = match String::from_utf8_lossy(&end[rest..]) {
             text if text.contains('\0') => Cow::Owned(text.replace('\0', "\u{fffd}")),
             text => text,
