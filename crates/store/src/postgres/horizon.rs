@@ -5,16 +5,15 @@ use std::{collections::HashMap, sync::Arc};
 use everytick_domain::{
     ids::{Epoch, JobId, RunId},
     job::Job,
-    overlap::waiting_needed,
     partition::{PARTITIONS, PartitionSet},
     time::{DbTime, Span},
 };
 use sqlx::{Row as _, postgres::PgRow};
 use uuid::Uuid;
 
-use super::{DbTx, Failed, PostgresStore, calendars, days, jobs, lease, rows};
-use crate::tx::JobRow;
-use crate::{Backlog, ChangedJob, Lease, LoadedJob, OpenRun, Result, Unread};
+use super::{DbTx, Failed, PostgresStore, calendars, days, jobs, lease, open_runs, rows};
+use crate::tx::{JobRow, Tx as _};
+use crate::{Backlog, ChangedJob, Lease, LoadedJob, OpenRun, Result};
 
 pub(super) async fn load_horizon(
     store: &PostgresStore,
@@ -26,10 +25,10 @@ pub(super) async fn load_horizon(
 ) -> Result<Vec<LoadedJob>> {
     const DOING: &str = "load the horizon";
     let mut read = store.read_many(DOING).await?;
-    let now = lease::check(&mut read, lease).await?;
+    lease::check(&mut read, lease).await?;
     let places = places(&mut read, partitions, until, after, limit).await?;
     let found = placed_rows(&mut read, &places).await?;
-    loaded(store, &mut read, found, now).await
+    loaded(store, &mut read, found).await
 }
 
 pub(super) async fn look_at_horizon(
@@ -68,10 +67,10 @@ pub(super) async fn load_overdue(
 ) -> Result<Vec<LoadedJob>> {
     const DOING: &str = "load overdue jobs";
     let mut read = store.read_many(DOING).await?;
-    let now = read.scalar(query!("setup/now")).await?;
+    read.read_clock().await?;
     let places = places(&mut read, &PartitionSet::all(PARTITIONS), before, after, limit).await?;
     let found = placed_rows(&mut read, &places).await?;
-    loaded(store, &mut read, found, DbTime::from_millis(now)).await
+    loaded(store, &mut read, found).await
 }
 
 /// The first positions in the order of cursors. Each partition has its own order, so a little more than its share is
@@ -128,8 +127,8 @@ pub(super) async fn load_jobs(store: &PostgresStore, ids: &[JobId]) -> Result<Ve
     const DOING: &str = "load jobs";
     let mut read = store.read_many(DOING).await?;
     let found = jobs::readable(&mut read, ids).await?;
-    let now = read.scalar(query!("setup/now")).await?;
-    loaded(store, &mut read, found, DbTime::from_millis(now)).await
+    read.read_clock().await?;
+    loaded(store, &mut read, found).await
 }
 
 /// The rows of the jobs at these positions, in their order.
@@ -145,41 +144,27 @@ async fn placed_rows(tx: &mut DbTx, places: &[(i64, JobId)]) -> Result<Vec<JobRo
     Ok(found)
 }
 
-async fn loaded(store: &PostgresStore, tx: &mut DbTx, jobs: Vec<JobRow>, now: DbTime) -> Result<Vec<LoadedJob>> {
+async fn loaded(store: &PostgresStore, tx: &mut DbTx, jobs: Vec<JobRow>) -> Result<Vec<LoadedJob>> {
     if jobs.is_empty() {
         return Ok(Vec::new());
     }
-    let lowest = lowest_open_from(tx, now).await?;
-    let Recent { mut last_ticks, claimed } = recent(tx, &jobs, lowest).await?;
-    let needed: Vec<(JobId, usize)> = jobs.iter().map(|row| needed(&row.job)).collect();
-    let mut open = open_of(tx, &needed, &claimed, lowest, now).await?;
-    let max = store.limits.waiting_per_job_max;
-    let counts = counts(tx, &open, max).await?;
-    let loaded = jobs.into_iter().map(|row| {
-        let OpenOf { runs: open, unread, waiting } = open.remove(&row.job.id).unwrap_or_default();
-        let waiting = counts.get(&row.job.id).copied().unwrap_or(waiting);
-        let last_tick = last_ticks.remove(&row.job.id);
-        let job = Arc::new(row.job);
-        store.definitions.note(&job, row.epoch);
-        let remaining = max.saturating_sub(waiting);
-        LoadedJob { job, epoch: row.epoch, cursor: row.cursor, last_tick, open, unread, remaining }
-    });
-    Ok(loaded.collect())
+    let lowest = lowest_open_from(tx, tx.now).await?;
+    let Recent { last_ticks, claimed } = recent(tx, &jobs, lowest).await?;
+    open_runs::loaded(store, tx, jobs, last_ticks, &Claimed { jobs: claimed, lowest }).await
 }
 
-/// How many waiting runs of a job are read. None for a queue job whose runs any number of workers may claim.
-fn needed(job: &Job) -> (JobId, usize) {
-    (job.id, if job.spec.counts_open() { waiting_needed(&job.spec) } else { 0 })
+/// Keeps a loaded definition for later claims.
+pub(super) fn note(store: &PostgresStore, job: &Arc<Job>, epoch: Epoch) {
+    store.definitions.note(job, epoch);
 }
 
-/// The number of waiting runs of the jobs of which not all were read, counted up to `max`.
-async fn counts(tx: &mut DbTx, open: &HashMap<JobId, OpenOf>, max: usize) -> Result<HashMap<JobId, usize>> {
-    let asked: Vec<JobId> = open.iter().filter(|(_, open)| open.unread.waiting).map(|(job, _)| *job).collect();
-    if asked.is_empty() {
+/// The number of waiting runs of these jobs, counted up to `max`.
+pub(super) async fn count_waiting(tx: &mut DbTx, jobs: &[JobId], max: usize) -> Result<HashMap<JobId, usize>> {
+    if jobs.is_empty() {
         return Ok(HashMap::new());
     }
-    let found: Vec<(Uuid, i64)> =
-        tx.fetch_all_as(query!("horizon/waiting_counts", rows::job_ids(asked), rows::limit(max))).await?;
+    let count = query!("horizon/waiting_counts", rows::job_ids(jobs.iter().copied()), rows::limit(max));
+    let found: Vec<(Uuid, i64)> = tx.fetch_all_as(count).await?;
     let count = |(job, count): (Uuid, i64)| (JobId::from_uuid(job), usize::try_from(count).unwrap_or(usize::MAX));
     Ok(found.into_iter().map(count).collect())
 }
@@ -202,17 +187,9 @@ async fn recent(tx: &mut DbTx, jobs: &[JobRow], lowest: RunId) -> Result<Recent>
     let low: Vec<RunId> =
         jobs.iter().map(|row| row.cursor.map_or_else(|| RunId::floor(DbTime::MAX), RunId::floor)).collect();
     let from = low.iter().copied().min().map_or(lowest, |low| low.min(lowest));
-    let found = query!(
-        "horizon/recent_runs",
-        rows::job_ids(jobs.iter().map(|row| row.job.id)),
-        rows::run_ids(low),
-        lowest.uuid(),
-        from.uuid(),
-        youngest
-    )
-    .fetch_all(&mut *tx.tx)
-    .await
-    .failed(tx.doing)?;
+    let jobs = rows::job_ids(jobs.iter().map(|row| row.job.id));
+    let recent = query!("horizon/recent_runs", jobs, rows::run_ids(low), lowest.uuid(), from.uuid(), youngest);
+    let found = tx.fetch_all(recent).await?;
     let mut recent = Recent { last_ticks: HashMap::with_capacity(found.len()), claimed: Vec::new() };
     for row in &found {
         let job = rows::job_id(row, "job").failed(tx.doing)?;
@@ -226,61 +203,29 @@ async fn recent(tx: &mut DbTx, jobs: &[JobRow], lowest: RunId) -> Result<Recent>
     Ok(recent)
 }
 
-/// The open runs of a job: the claimed ones, and as many waiting ones as requested.
-#[derive(Default)]
-struct OpenOf {
-    runs: Vec<OpenRun>,
-    unread: Unread,
-    /// How many of them wait.
-    waiting: usize,
-}
-
-/// The open runs of these jobs, by id. Of the waiting ones, only as many as the overlap policy needs for its decision.
-pub(super) async fn open_runs<'j>(
-    tx: &mut DbTx,
-    jobs: impl IntoIterator<Item = &'j Job>,
-    now: DbTime,
-) -> Result<HashMap<JobId, Vec<OpenRun>>> {
-    let needed: Vec<(JobId, usize)> = jobs.into_iter().map(|job| (job.id, waiting_needed(&job.spec))).collect();
-    let claimed: Vec<JobId> = needed.iter().map(|(job, _)| *job).collect();
-    let lowest = lowest_open_from(tx, now).await?;
-    let open = open_of(tx, &needed, &claimed, lowest, now).await?;
-    Ok(open.into_iter().map(|(job, open)| (job, open.runs)).collect())
-}
-
-/// The waiting runs of jobs, up to the given number for each, and the claimed runs of the jobs in `claimed`, by id.
-async fn open_of(
-    tx: &mut DbTx,
-    needed: &[(JobId, usize)],
-    claimed: &[JobId],
+/// Jobs that may have runs claimed by nodes, and the lowest id of such a run that `open_claims` does not list.
+pub(super) struct Claimed {
+    jobs: Vec<JobId>,
     lowest: RunId,
-    now: DbTime,
-) -> Result<HashMap<JobId, OpenOf>> {
-    // Reads the waiting runs first: a run that is claimed between the statements is found twice, not missed.
-    let waiting = waiting_of(tx, needed).await?;
+}
+
+/// Any of these jobs may have claimed runs.
+pub(super) async fn any_claimed(tx: &mut DbTx, needed: &[(JobId, usize)]) -> Result<Claimed> {
+    let lowest = lowest_open_from(tx, tx.now).await?;
+    Ok(Claimed { jobs: needed.iter().map(|(job, _)| *job).collect(), lowest })
+}
+
+/// The runs that nodes have claimed, and those that workers have claimed of jobs whose open runs are counted.
+pub(super) async fn claimed_of(tx: &mut DbTx, needed: &[(JobId, usize)], claimed: &Claimed) -> Result<Vec<PgRow>> {
     let jobs: Vec<JobId> = needed.iter().map(|(job, _)| *job).collect();
-    let mut found = claimed_rows(tx, claimed, &jobs, lowest, now).await?;
+    let mut found = claimed_rows(tx, &claimed.jobs, &jobs, claimed.lowest).await?;
     let counted = needed.iter().filter(|(_, needed)| *needed > 0).map(|(job, _)| *job);
-    let workers = query!("horizon/open_workers", rows::job_ids(counted));
-    found.extend(workers.fetch_all(&mut *tx.tx).await.failed(tx.doing)?);
-    let mut open: HashMap<JobId, OpenOf> = HashMap::new();
-    for (job, Backlog { runs, unread }) in waiting {
-        open.insert(job, OpenOf { waiting: runs.len(), runs, unread });
-    }
-    for row in &found {
-        let (job, run) = rows::open_run(row).failed(tx.doing)?;
-        open.entry(job).or_default().runs.push(run);
-    }
-    for OpenOf { runs, .. } in open.values_mut() {
-        runs.sort_by_key(|run| run.id);
-        // A claim that committed between the two statements is in both.
-        runs.dedup_by_key(|run| run.id);
-    }
-    Ok(open)
+    found.extend(tx.fetch_all(query!("horizon/open_workers", rows::job_ids(counted))).await?);
+    Ok(found)
 }
 
 /// The waiting runs of jobs, up to the given number for each. Most jobs have fewer: one statement reads those of all.
-async fn waiting_of(tx: &mut DbTx, needed: &[(JobId, usize)]) -> Result<HashMap<JobId, Backlog>> {
+pub(super) async fn waiting_of(tx: &mut DbTx, needed: &[(JobId, usize)]) -> Result<HashMap<JobId, Backlog>> {
     let of: HashMap<JobId, usize> = needed.iter().copied().collect();
     let mut found = waiting_rows(tx, sql!("horizon/open_waiting"), needed.iter().copied()).await?;
     let long = |(job, runs): (&JobId, &Vec<OpenRun>)| {
@@ -302,44 +247,24 @@ async fn waiting_rows(
 ) -> Result<HashMap<JobId, Vec<OpenRun>>> {
     let (jobs, most): (Vec<Uuid>, Vec<i64>) =
         needed.map(|(job, needed)| (job.uuid(), rows::limit(needed.saturating_add(1)))).unzip();
-    let found = sqlx::query(statement).bind(jobs).bind(most).fetch_all(&mut *tx.tx).await.failed(tx.doing)?;
-    let mut open: HashMap<JobId, Vec<OpenRun>> = HashMap::new();
-    for row in &found {
-        let (job, run) = rows::open_run(row).failed(tx.doing)?;
-        open.entry(job).or_default().push(run);
-    }
-    Ok(open)
+    let found = tx.fetch_all(sqlx::query(statement).bind(jobs).bind(most)).await?;
+    open_runs::by_job(tx, &found)
 }
 
 /// The runs of jobs that nodes have claimed.
-pub(super) async fn claimed_runs(tx: &mut DbTx, jobs: &[JobId], now: DbTime) -> Result<Vec<(JobId, OpenRun)>> {
-    let lowest = lowest_open_from(tx, now).await?;
-    let found = claimed_rows(tx, jobs, jobs, lowest, now).await?;
-    found.iter().map(rows::open_run).collect::<std::result::Result<_, _>>().failed(tx.doing)
+pub(super) async fn claimed_runs(tx: &mut DbTx, jobs: &[JobId]) -> Result<Vec<(JobId, OpenRun)>> {
+    let lowest = lowest_open_from(tx, tx.now).await?;
+    let found = claimed_rows(tx, jobs, jobs, lowest).await?;
+    tx.decode_all(&found, rows::open_run)
 }
 
 /// The claimed runs from `lowest` on of the jobs in `recent`, and those of the jobs in `listed` that `open_claims`
 /// lists.
-async fn claimed_rows(
-    tx: &mut DbTx,
-    recent: &[JobId],
-    listed: &[JobId],
-    lowest: RunId,
-    now: DbTime,
-) -> Result<Vec<PgRow>> {
+async fn claimed_rows(tx: &mut DbTx, recent: &[JobId], listed: &[JobId], lowest: RunId) -> Result<Vec<PgRow>> {
     let mut found = tx.fetch_all(query!("horizon/open_listed", rows::job_ids(listed.iter().copied()))).await?;
     if !recent.is_empty() {
-        found.extend(
-            query!(
-                "horizon/open_claimed",
-                rows::job_ids(recent.iter().copied()),
-                lowest.uuid(),
-                days::ahead(now).uuid()
-            )
-            .fetch_all(&mut *tx.tx)
-            .await
-            .failed(tx.doing)?,
-        );
+        let (recent, ahead) = (rows::job_ids(recent.iter().copied()), days::ahead(tx.now).uuid());
+        found.extend(tx.fetch_all(query!("horizon/open_claimed", recent, lowest.uuid(), ahead)).await?);
     }
     Ok(found)
 }

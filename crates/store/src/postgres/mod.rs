@@ -83,6 +83,8 @@ mod mutants;
 #[path = "../both/node.rs"]
 mod node;
 mod open;
+#[path = "../both/open_runs.rs"]
+mod open_runs;
 mod page;
 mod probe;
 #[path = "../both/prune.rs"]

@@ -21,8 +21,8 @@ use everytick_domain::{
 use uuid::Uuid;
 
 use super::{
-    DbTx, Failed, backlog, calendars, days::Day, define, flows, homes, horizon, jobs, lease, range, read, record, rows,
-    settle,
+    DbTx, Failed, backlog, calendars, days::Day, define, flows, homes, horizon, jobs, lease, open_runs, range, read,
+    record, rows, settle,
 };
 use crate::{
     Actor, BacklogAction, Created, IdempotencyKey, JobRef, JobTicks, Lease, Limits, OpenRun, RecordRow, Result,
@@ -232,7 +232,7 @@ impl Tx for DbTx {
         homes::lock_claimed(self, job.uuid()).await
     }
     async fn open_runs(&mut self, jobs: &[&Job]) -> Result<HashMap<JobId, Vec<OpenRun>>> {
-        horizon::open_runs(self, jobs.iter().copied(), self.now).await
+        open_runs::open_runs(self, jobs.iter().copied()).await
     }
     async fn count_waiting(&mut self, job: JobId, max: u64) -> Result<u64> {
         let waiting: i64 =

@@ -8,14 +8,13 @@ use std::{
 use everytick_domain::{
     ids::{Epoch, JobId},
     job::Job,
-    overlap::waiting_needed,
     partition::PartitionSet,
     time::DbTime,
 };
 use sqlx::{Row as _, sqlite::SqliteRow};
 
-use super::{DbTx, Failed, SqliteStore, calendars, lease, rows};
-use crate::{Backlog, ChangedJob, Lease, LoadedJob, OpenRun, Result, Unread};
+use super::{DbTx, Failed, SqliteStore, calendars, lease, open_runs, rows};
+use crate::{Backlog, ChangedJob, Lease, LoadedJob, OpenRun, Result};
 
 pub(super) async fn load_horizon(
     store: &SqliteStore,
@@ -99,7 +98,7 @@ pub(super) async fn load_jobs(store: &SqliteStore, ids: &[JobId]) -> Result<Vec<
 }
 
 async fn loaded(store: &SqliteStore, tx: &mut DbTx, found: &[SqliteRow]) -> Result<Vec<LoadedJob>> {
-    let mut jobs = store.unreadable.each("jobs", found, rows::job);
+    let mut jobs = tx.unreadable.each("jobs", found, rows::job);
     calendars::attach_all(tx, &mut jobs).await?;
     let mut last_ticks = HashMap::new();
     for row in found {
@@ -107,87 +106,50 @@ async fn loaded(store: &SqliteStore, tx: &mut DbTx, found: &[SqliteRow]) -> Resu
             last_ticks.insert(rows::job_id(row, "id").failed(tx.doing)?, tick);
         }
     }
-    let needed: Vec<(JobId, usize)> = jobs.iter().map(|row| needed(&row.job)).collect();
-    let mut open = open_of(tx, &needed).await?;
-    let max = store.limits.waiting_per_job_max;
-    let mut loaded = Vec::with_capacity(jobs.len());
-    for row in jobs {
-        let OpenOf { runs: open, unread, mut waiting } = open.remove(&row.job.id).unwrap_or_default();
-        if unread.waiting {
-            waiting = count_waiting(tx, row.job.id, max).await?;
-        }
-        let last_tick = last_ticks.remove(&row.job.id);
-        let remaining = max.saturating_sub(waiting);
-        loaded.push(LoadedJob {
-            job: Arc::new(row.job),
-            epoch: row.epoch,
-            cursor: row.cursor,
-            last_tick,
-            open,
-            unread,
-            remaining,
-        });
+    open_runs::loaded(store, tx, jobs, last_ticks, &Claimed).await
+}
+
+/// This store has no cache of definitions.
+pub(super) const fn note(_: &SqliteStore, _: &Arc<Job>, _: Epoch) {}
+
+/// The number of waiting runs of these jobs, counted up to `max`.
+pub(super) async fn count_waiting(tx: &mut DbTx, jobs: &[JobId], max: usize) -> Result<HashMap<JobId, usize>> {
+    let mut counts = HashMap::with_capacity(jobs.len());
+    for job in jobs {
+        let waiting: i64 = tx.scalar(query!("waiting/count_waiting", job.uuid(), rows::limit(max))).await?;
+        counts.insert(*job, usize::try_from(waiting).unwrap_or(usize::MAX));
     }
-    Ok(loaded)
+    Ok(counts)
 }
 
-/// How many waiting runs of a job are read. None for a queue job whose runs any number of workers may claim.
-fn needed(job: &Job) -> (JobId, usize) {
-    (job.id, if job.spec.counts_open() { waiting_needed(&job.spec) } else { 0 })
+/// The statement reads the lowest `open_from` itself, so the caller passes no bound.
+pub(super) struct Claimed;
+
+pub(super) async fn any_claimed(_: &mut DbTx, _: &[(JobId, usize)]) -> Result<Claimed> {
+    Ok(Claimed)
 }
 
-/// The number of waiting runs of a job, counted up to `max`.
-pub(super) async fn count_waiting(tx: &mut DbTx, job: JobId, max: usize) -> Result<usize> {
-    let waiting: i64 = tx.scalar(query!("waiting/count_waiting", job.uuid(), rows::limit(max))).await?;
-    Ok(usize::try_from(waiting).unwrap_or(usize::MAX))
+/// The claimed runs of the jobs whose open runs are counted.
+pub(super) async fn claimed_of(tx: &mut DbTx, needed: &[(JobId, usize)], _: &Claimed) -> Result<Vec<SqliteRow>> {
+    let counted = needed.iter().filter(|(_, needed)| *needed > 0).map(|(job, _)| *job);
+    tx.fetch_all(query!("horizon/open_runs", rows::job_ids(counted))).await
 }
 
-/// The open runs of a job: the claimed ones, and as many waiting ones as requested.
-#[derive(Default)]
-struct OpenOf {
-    runs: Vec<OpenRun>,
-    unread: Unread,
-    /// How many of them wait.
-    waiting: usize,
-}
-
-/// The open runs of these jobs, by id. Of the waiting ones, only as many as the overlap policy needs for its decision.
-pub(super) async fn open_runs<'j>(
-    tx: &mut DbTx,
-    jobs: impl IntoIterator<Item = &'j Job>,
-) -> Result<HashMap<JobId, Vec<OpenRun>>> {
-    let needed: Vec<(JobId, usize)> = jobs.into_iter().map(|job| (job.id, waiting_needed(&job.spec))).collect();
-    let open = open_of(tx, &needed).await?;
-    Ok(open.into_iter().map(|(job, open)| (job, open.runs)).collect())
-}
-
-/// The waiting runs of jobs, up to the given number for each, and the claimed runs, by id.
-async fn open_of(tx: &mut DbTx, needed: &[(JobId, usize)]) -> Result<HashMap<JobId, OpenOf>> {
-    let mut open: HashMap<JobId, OpenOf> = HashMap::new();
+/// The waiting runs of jobs, up to the given number for each.
+pub(super) async fn waiting_of(tx: &mut DbTx, needed: &[(JobId, usize)]) -> Result<HashMap<JobId, Backlog>> {
     let mut by_need: BTreeMap<usize, Vec<JobId>> = BTreeMap::new();
     for (job, needed) in needed {
         by_need.entry(*needed).or_default().push(*job);
     }
+    let mut waiting = HashMap::new();
     for (needed, jobs) in &by_need {
-        for (job, Backlog { runs, unread }) in waiting_of(tx, jobs, *needed).await? {
-            open.insert(job, OpenOf { waiting: runs.len(), runs, unread });
-        }
+        waiting.extend(waiting_up_to(tx, jobs, *needed).await?);
     }
-    let counted = needed.iter().filter(|(_, needed)| *needed > 0).map(|(job, _)| *job);
-    let asked = rows::job_ids(counted);
-    let found = tx.fetch_all(query!("horizon/open_runs", asked)).await?;
-    for row in &found {
-        let (job, run) = rows::open_run(row).failed(tx.doing)?;
-        open.entry(job).or_default().runs.push(run);
-    }
-    for OpenOf { runs, .. } in open.values_mut() {
-        runs.sort_unstable_by_key(|run| run.id);
-    }
-    Ok(open)
+    Ok(waiting)
 }
 
 /// The waiting runs of these jobs, up to `needed` for each. Most jobs have fewer: one statement reads those of all.
-async fn waiting_of(tx: &mut DbTx, jobs: &[JobId], needed: usize) -> Result<HashMap<JobId, Backlog>> {
+async fn waiting_up_to(tx: &mut DbTx, jobs: &[JobId], needed: usize) -> Result<HashMap<JobId, Backlog>> {
     let mut found = waiting_rows(tx, sql!("horizon/open_waiting"), jobs, needed).await?;
     let long: Vec<JobId> =
         found.iter().filter(|(_, runs)| needed > 0 && runs.len() > needed).map(|(job, _)| *job).collect();
@@ -211,11 +173,6 @@ async fn waiting_rows(
 ) -> Result<HashMap<JobId, Vec<OpenRun>>> {
     let asked = rows::job_ids(jobs.iter().copied());
     let most = rows::limit(needed.saturating_add(1));
-    let found = sqlx::query(statement).bind(asked).bind(most).fetch_all(&mut *tx.tx).await.failed(tx.doing)?;
-    let mut open: HashMap<JobId, Vec<OpenRun>> = HashMap::new();
-    for row in &found {
-        let (job, run) = rows::open_run(row).failed(tx.doing)?;
-        open.entry(job).or_default().push(run);
-    }
-    Ok(open)
+    let found = tx.fetch_all(sqlx::query(statement).bind(asked).bind(most)).await?;
+    open_runs::by_job(tx, &found)
 }

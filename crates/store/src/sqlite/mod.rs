@@ -64,6 +64,8 @@ pub(crate) mod moving;
 #[path = "../both/node.rs"]
 mod node;
 mod open;
+#[path = "../both/open_runs.rs"]
+mod open_runs;
 mod page;
 mod private;
 mod probe;

@@ -20,7 +20,7 @@ use everytick_domain::{
 use uuid::Uuid;
 
 use super::{
-    DbTx, Failed, calendars, define, flows, horizon, jobs, lease, queue, range, read,
+    DbTx, Failed, calendars, define, flows, jobs, lease, open_runs, queue, range, read,
     record::{self, Queued},
     rows::{self, Hex},
     settle,
@@ -184,11 +184,12 @@ impl Tx for DbTx {
         read::run_record(self, tenant, run).await
     }
     async fn open_runs(&mut self, jobs: &[&Job]) -> Result<HashMap<JobId, Vec<OpenRun>>> {
-        horizon::open_runs(self, jobs.iter().copied()).await
+        open_runs::open_runs(self, jobs.iter().copied()).await
     }
     async fn count_waiting(&mut self, job: JobId, max: u64) -> Result<u64> {
-        let max = usize::try_from(max).unwrap_or(usize::MAX);
-        Ok(horizon::count_waiting(self, job, max).await? as u64)
+        let max = i64::try_from(max).unwrap_or(i64::MAX);
+        let waiting: i64 = self.scalar(query!("waiting/count_waiting", job.uuid(), max)).await?;
+        Ok(waiting.unsigned_abs())
     }
     async fn insert_requested(&mut self, run: RequestedRun<'_>) -> Result<bool> {
         let (job, spec, now) = (run.job, &run.job.spec, self.now.millis());

@@ -398,7 +398,7 @@ async fn load(write: &mut DbTx, jobs: &BTreeSet<JobId>, locked: &mut LockedJobs)
     }
     // Nodes may still have claims on runs of a job that had another target.
     let jobs: Vec<JobId> = jobs.iter().copied().collect();
-    for (job, run) in horizon::claimed_runs(write, &jobs, write.now).await? {
+    for (job, run) in horizon::claimed_runs(write, &jobs).await? {
         if let Some(load) = locked.loads.get_mut(&job) {
             load.claimed.entry(run.id).or_insert(None);
         }

@@ -76,7 +76,7 @@ async fn standing(write: &mut DbTx, jobs: &[Arc<Job>]) -> Result<BTreeMap<JobId,
     }
     // Nodes may still have claims on runs of a job that had another target.
     let jobs: Vec<JobId> = jobs.iter().map(|job| job.id).collect();
-    for (job, run) in horizon::claimed_runs(write, &jobs, write.now).await? {
+    for (job, run) in horizon::claimed_runs(write, &jobs).await? {
         let open = Open { claimed: run.state == State::Claimed, attempts: run.attempt };
         standing.entry(job).or_default().open.entry(run.id).or_insert(open);
     }
