@@ -64,7 +64,7 @@ fn check(what: &str, message: &str, parts: Parts, wrong: &mut Vec<String>) {
 }
 
 /// Arguments are separated by `|`, because some have spaces.
-const COMMAND_LINES: [(&str, Parts); 86] = [
+const COMMAND_LINES: [(&str, Parts); 92] = [
     // Cron expressions.
     ("job|create|x|--cron|0|2|*|*|*|--url|http://h/", &["--cron", "\"0\"", "--cron '0 2 * * *'"]),
     ("job|create|x|--cron|0|2|a.txt|b.txt|c.txt|--url|http://h/", &["--cron", "\"0\"", "in quotes"]),
@@ -142,6 +142,13 @@ const COMMAND_LINES: [(&str, Parts); 86] = [
     ("job|create|x|--url|http://h/|--payload|@big.json", &["--payload", "bytes", "256 KiB"]),
     ("job|create|-f|broken.json", &["broken.json", "line 1", "double quotes"]),
     ("calendar|set|c|-f|nofile", &["nofile", "could not read", "no such file"]),
+    // Fields that contradict each other.
+    ("job|create|x|--late-after|2m|--grace|1m|--url|http://h/", &["misfire.late_after", "2m", "at most 1m"]),
+    ("job|create|x|--grace|30s|--url|http://h/", &["misfire.late_after", "grace (30s)", "at least 1m"]),
+    ("job|update|nightly|--grace|0s", &["misfire.late_after", "grace (0s)", "at least 1m"]),
+    ("job|create|x|--url|http://h/|--method|GET|--payload|{}", &["payload", "GET", "use POST"]),
+    ("job|create|x|--every|1m|--jitter|2m|--url|http://h/", &["schedule.jitter", "2m", "at most 1m"]),
+    ("job|update|tick|--jitter|301s", &["schedule.jitter", "5m1s", "at most 5m"]),
     // Names.
     ("job|get|nope", &["job", "\"nope\"", "job list"]),
     ("job|get|nightyl", &["job", "\"nightyl\"", "did you mean \"nightly\"?"]),
@@ -163,7 +170,7 @@ const COMMAND_LINES: [(&str, Parts); 86] = [
 const TARGET: &str = r#""target": {"http": {"url": "https://example.org/"}}"#;
 
 /// The fields of a job beside its name and its target.
-const JOB_FIELDS: [(&str, Parts); 20] = [
+const JOB_FIELDS: [(&str, Parts); 22] = [
     (r#""timeout": 30"#, &["timeout", "30", "\"30s\""]),
     (r#""timeout": true"#, &["timeout", "true", "\"90s\""]),
     (r#""priority": "high""#, &["priority", "\"high\"", "0 to 9"]),
@@ -183,6 +190,8 @@ const JOB_FIELDS: [(&str, Parts); 20] = [
     (r#""retry": 3"#, &["retry", "3", "an object"]),
     (r#""retry": {"max_retries": -1}"#, &["retry.max_retries", "-1", "0 to 100"]),
     (r#""misfire": {"catch_up": "some"}"#, &["misfire.catch_up", "\"some\"", "latest"]),
+    (r#""misfire": {"late_after": "1h", "grace": "30m"}"#, &["misfire.late_after", "1h", "at most 30m"]),
+    (r#""schedule": {"every": "5m", "jitter": "1h"}"#, &["schedule.jitter", "1h", "at most 5m"]),
     (r#""name": "again""#, &["name", "twice", "remove one"]),
 ];
 

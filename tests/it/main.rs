@@ -11,6 +11,7 @@ mod client;
 mod cluster;
 mod connections;
 mod cron;
+mod definitions;
 mod docs;
 mod explain;
 mod flows;

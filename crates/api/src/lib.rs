@@ -17,6 +17,7 @@ mod params;
 mod routes;
 mod server;
 mod version;
+mod warnings;
 mod wire;
 
 use std::{any::Any, net::SocketAddr, sync::Arc, time::Duration};

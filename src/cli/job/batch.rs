@@ -19,6 +19,8 @@ struct BatchLine {
     status: u16,
     #[serde(default)]
     errors: Vec<Fault>,
+    #[serde(default)]
+    warnings: Vec<Fault>,
 }
 
 /// Creates every valid job and lists the errors of the others.
@@ -31,13 +33,16 @@ pub(super) async fn create_batch(client: &Client, out: Output, path: &Path) -> a
         if out.is_json() {
             out.json_line(&line)?;
         }
+        let name = read.name.map(|name| format!(" ({name})")).unwrap_or_default();
+        for warning in &read.warnings {
+            output::note_line(&format!("line {}{name}: warning: {}", read.line, warning.line()));
+        }
         if (200..300).contains(&read.status) {
             made += 1;
             continue;
         }
         refused += 1;
         let faults: Vec<String> = read.errors.iter().map(Fault::line).collect();
-        let name = read.name.map(|name| format!(" ({name})")).unwrap_or_default();
         output::note_line(&format!("line {}{name}: {}", read.line, faults.join("; ")));
     }
     if !out.is_json() {

@@ -34,7 +34,7 @@ pub(super) struct Document {
 }
 
 /// Fields that the server adds to a job. Reading a file drops them, so that the output of `job get -o json` is valid input.
-const SET_BY_SERVER: [&str; 11] = [
+const SET_BY_SERVER: [&str; 12] = [
     "id",
     "version",
     "created_at",
@@ -46,6 +46,7 @@ const SET_BY_SERVER: [&str; 11] = [
     "pause_note",
     "effective_at",
     "cancelled",
+    "warnings",
 ];
 
 impl Document {

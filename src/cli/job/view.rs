@@ -6,7 +6,7 @@ use serde_json::{Value, value::RawValue};
 
 use crate::{
     cli::{flow_graph::ParentView, preview::Ticks, run::RunView},
-    client::{Answer, Page},
+    client::{Answer, Fault, Page},
     failure::{Exit, Failure},
     output::{self, Output, Text, Tone},
 };
@@ -45,6 +45,7 @@ pub(super) struct JobView {
     effective_at: Option<String>,
     backlog: Option<BacklogView>,
     cancelling: bool,
+    warnings: Vec<Fault>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -94,7 +95,11 @@ pub(super) fn print_changed(out: Output, answer: Answer, verb: &str) -> anyhow::
     if out.is_json() {
         return Ok(out.json(&answer)?);
     }
-    Ok(out.line(&changed_line(out, &answer, verb)?)?)
+    out.line(&changed_line(out, &answer, verb)?)?;
+    for warning in answer.read::<JobView>()?.warnings {
+        output::note_line(&format!("warning: {}", warning.line()));
+    }
+    Ok(())
 }
 
 /// The line for an answer to an edit.

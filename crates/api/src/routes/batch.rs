@@ -32,6 +32,7 @@ use crate::{
     error::{ApiError, Result},
     in_flight::Charge,
     params::Params,
+    warnings,
     wire::{Problem, batch::BatchLine, job::JobDefinition},
 };
 
@@ -255,24 +256,27 @@ async fn make(
     begun: OwnedSemaphorePermit,
 ) {
     while let Some(Chunk { lines, specs }) = chunks.recv().await {
+        let warnings = warnings::of_new(&api, &specs).await;
         let made = if specs.is_empty() {
             Ok(Vec::new())
         } else {
             api.commands.create_jobs(api.tenant(), &api.actor(), specs, None).await
         };
-        let (mut made, failed) = match made {
-            Ok(made) => (made.into_iter(), ApiError::Internal),
-            Err(error) => (Vec::new().into_iter(), error.into()),
+        let (made, failed) = match made {
+            Ok(made) => (made, ApiError::Internal),
+            Err(error) => (Vec::new(), error.into()),
         };
+        let mut made = made.into_iter().zip(warnings);
         let mut text = Vec::new();
         for line in lines {
             let answer = match line {
                 Line::Refused(answer) => answer,
                 Line::Valid { line, name } => match made.next() {
-                    Some(Ok(made)) => {
-                        BatchLine { line, name: Some(name), id: Some(made.job.id), status: 201, errors: Vec::new() }
+                    Some((Ok(made), warnings)) => {
+                        let (name, id) = (Some(name), Some(made.job.id));
+                        BatchLine { line, name, id, status: 201, errors: Vec::new(), warnings }
                     }
-                    Some(Err(error)) => refused(line, Some(name), &error.into()),
+                    Some((Err(error), _)) => refused(line, Some(name), &error.into()),
                     None => refused(line, Some(name), &failed),
                 },
             };
@@ -288,7 +292,14 @@ async fn make(
 }
 
 fn refused(line: u64, name: Option<String>, error: &ApiError) -> BatchLine {
-    BatchLine { line, name, id: None, status: error.status().as_u16(), errors: error.errors_or_detail() }
+    BatchLine {
+        line,
+        name,
+        id: None,
+        status: error.status().as_u16(),
+        errors: error.errors_or_detail(),
+        warnings: Vec::new(),
+    }
 }
 
 /// The name in a refused line, if it has one.

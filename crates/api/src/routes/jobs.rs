@@ -25,8 +25,9 @@ use crate::{
     paging,
     params::{JobPath, Params},
     version::IfMatch,
+    warnings,
     wire::{
-        IdempotencyKey, IfMatchTag, Name, Problem,
+        FieldError, IdempotencyKey, IfMatchTag, Name, Problem,
         job::{DeletedJob, Job, JobDefinition, JobPage, JobPatch, PauseRequest, TriggerRequest},
         merge::merge,
         run::Run,
@@ -55,14 +56,15 @@ const RACES_MAX: usize = 8;
 pub(crate) async fn create_job(State(api): Shared, body: JsonBody) -> Result<Response> {
     let definition: JobDefinition = body.read()?;
     let spec = definition.read(None, api.allowed()).map_err(ApiError::Invalid)?;
+    let warnings = warnings::of(&api, &spec, None).await;
     let made = api.commands.create_jobs(api.tenant(), &api.actor(), vec![spec], body.idempotency.as_ref()).await?;
     let made = made.into_iter().next().ok_or(ApiError::Internal)?.map_err(gone)?;
     let location = format!("/api/v1/jobs/{}", made.job.id);
     if made.replayed {
         let record = api.queries().job(api.tenant(), &JobRef::Id(made.job.id)).await.map_err(gone)?;
-        return Ok(tagged(record.job.version, created(&location, Job::from(&record))));
+        return Ok(tagged(record.job.version, created(&location, Job::from(&record).with_warnings(warnings))));
     }
-    Ok(tagged(made.job.version, created(&location, Job::from(&made))))
+    Ok(tagged(made.job.version, created(&location, Job::from(&made).with_warnings(warnings))))
 }
 
 /// A repeat finds no job only if the job that the first request created was deleted since.
@@ -231,6 +233,7 @@ async fn replace(
         let definition = define(&Job::from(&record))?;
         let spec = definition.read(Some(&record.job), api.allowed()).map_err(ApiError::Invalid)?;
         if_match.check(record.job.version)?;
+        let warnings = warnings::of(api, &spec, Some(&record.job.spec)).await;
         let edit = EditJob {
             job: JobRef::Id(record.job.id),
             change: Change::Replace(Box::new(spec)),
@@ -238,7 +241,7 @@ async fn replace(
             cancel: false,
         };
         match api.commands.edit_job(api.tenant(), &api.actor(), edit).await {
-            Ok(edited) => return Ok(edited_job(api, &edited, Some(record)).await),
+            Ok(edited) => return Ok(edited_job(api, &edited, Some(record), warnings).await),
             // Another edit came first: read its result, and check If-Match again.
             Err(StoreError::VersionMismatch { .. }) => {}
             Err(error) => return Err(error.into()),
@@ -313,7 +316,7 @@ pub(crate) async fn pause_job(
     asked.check().map_err(ApiError::Invalid)?;
     let cancel = asked.cancel.unwrap_or(false);
     let edited = change(&api, job, &if_match, Change::Pause { note: asked.note }, cancel).await?;
-    Ok(edited_job(&api, &edited, None).await)
+    Ok(edited_job(&api, &edited, None, Vec::new()).await)
 }
 
 /// Resume a paused job
@@ -339,7 +342,7 @@ pub(crate) async fn resume_job(
 ) -> Result<Response> {
     params.finish()?;
     let edited = change(&api, job, &if_match, Change::Resume, false).await?;
-    Ok(edited_job(&api, &edited, None).await)
+    Ok(edited_job(&api, &edited, None, Vec::new()).await)
 }
 
 /// Edits without reading the job first, unless `If-Match` has several tags, or one that this server never sent.
@@ -361,12 +364,12 @@ async fn change(api: &Call, job: JobRef, if_match: &IfMatch, change: Change, can
 /// The answer to a committed edit. `before` is the job as it was read for the edit. The job is read again only if it was not
 /// read before, or if runs are cancelled or moved in the background: the answer shows how far that is. If the read fails, the
 /// answer only lacks the last run and the backlog.
-async fn edited_job(api: &Call, edited: &Edited, before: Option<JobRecord>) -> Response {
+async fn edited_job(api: &Call, edited: &Edited, before: Option<JobRecord>, warnings: Vec<FieldError>) -> Response {
     let read = match before.filter(|before| !edited.backlog && before.backlog.is_none()) {
         Some(before) => Some(before),
         None => api.queries().job(api.tenant(), &JobRef::Id(edited.job.id)).await.ok(),
     };
-    tagged(edited.job.version, Json(Job::edited(edited, read.as_ref())).into_response())
+    tagged(edited.job.version, Json(Job::edited(edited, read.as_ref()).with_warnings(warnings)).into_response())
 }
 
 /// Trigger a job

@@ -22,4 +22,7 @@ pub(crate) struct BatchLine {
     pub(crate) status: u16,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) errors: Vec<FieldError>,
+    /// Settings that are accepted but probably a mistake. Absent if there are none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) warnings: Vec<FieldError>,
 }

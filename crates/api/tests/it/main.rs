@@ -17,3 +17,4 @@ mod redrive;
 mod refusals;
 mod runs;
 mod support;
+mod warnings;

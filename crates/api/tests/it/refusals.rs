@@ -114,6 +114,18 @@ fn cases() -> Vec<Bad> {
         field("late_after that is not a duration", "misfire.late_after", json!("1.5h")),
         field("late_after too long", "misfire.late_after", json!("2h")),
         field("grace that is not a duration", "misfire.grace", json!("never")),
+        bad("late_after above grace", "POST", "/api/v1/jobs", 422, "misfire.late_after")
+            .json(with("misfire", json!({"late_after": "2m", "grace": "1m"})))
+            .says("longer than grace (1m)"),
+        bad("default late_after above grace", "PATCH", "/api/v1/jobs/taken", 422, "misfire.late_after")
+            .json(json!({"misfire": {"grace": "30s"}}))
+            .says("late_after to at most 30s"),
+        bad("PATCH to a GET with a payload", "PATCH", "/api/v1/jobs/taken", 422, "payload")
+            .json(json!({"target": {"http": {"method": "GET"}}, "payload": 1}))
+            .says("use POST"),
+        schedule("jitter above the period", json!({"every": "1m", "jitter": "61s"}), "schedule.jitter")
+            .says("use at most 1m"),
+        field("warnings of a new job", "warnings", json!([])).says("set by the server"),
         field("unknown catch_up", "misfire.catch_up", json!("some")).says("latest"),
         field("max_runs 0", "misfire.max_runs", json!(0)).says("1 to 1000"),
         field("max_retries too high", "retry.max_retries", json!(101)).says("0 to 100"),

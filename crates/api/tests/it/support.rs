@@ -11,7 +11,7 @@ use axum::{
     http::{HeaderMap, Request, StatusCode},
 };
 use everytick_api::{Api, BYTES_IN_FLIGHT_MAX, Batches, InFlight, Status, router};
-use everytick_domain::time::Span;
+use everytick_domain::{ids::Incarnation, time::Span};
 use everytick_engine::{
     Hints,
     commands::{Commands, Entropy},
@@ -167,9 +167,13 @@ impl Server {
     }
 
     pub(crate) async fn join(&self) -> Lease {
-        let incarnation =
-            everytick_domain::ids::Incarnation::from_uuid("00000000-0000-4000-8000-000000000001".parse().unwrap());
-        self.store.join(&NodeInfo::named("test-node"), incarnation, Span::minutes(10)).await.unwrap().0
+        self.join_as(&NodeInfo::named("test-node"), 1).await
+    }
+
+    /// Makes a node live. Each node needs its own number.
+    pub(crate) async fn join_as(&self, node: &NodeInfo, number: u128) -> Lease {
+        let incarnation = Incarnation::from_uuid(format!("{number:032x}").parse().unwrap());
+        self.store.join(node, incarnation, Span::minutes(10)).await.unwrap().0
     }
 }
 

@@ -1,7 +1,8 @@
 //! A job: its definition (`JobSpec`) and the loaded form (`Job`) that the engine and the store work with. `check` has the
-//! checks of a definition, `create` makes a job from one.
+//! checks of its fields, `contradictions` those of fields together, `create` makes a job from a definition.
 
 mod check;
+mod contradictions;
 mod create;
 #[cfg(test)]
 mod tests;
@@ -22,6 +23,7 @@ use crate::{
 
 pub use self::{
     check::check_name,
+    contradictions::Contradictions,
     create::{Creation, check_at, compile, create, first_cursor},
 };
 

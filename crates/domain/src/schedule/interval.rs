@@ -16,12 +16,17 @@ impl Schedule {
     /// The shortest time between two ticks; `None` if only one tick is found.
     #[must_use]
     pub fn shortest_interval(&self) -> Option<Span> {
+        self.shortest_interval_of(TICKS_COMPARED_MAX)
+    }
+
+    /// The same among the first `ticks_max` ticks of a cron expression.
+    pub(crate) fn shortest_interval_of(&self, ticks_max: usize) -> Option<Span> {
         match &self.when {
             When::Every { every, .. } => Some(Span::millis(*every)),
             When::At(_) => None,
             When::Cron(_) => {
                 let first = self.first_from(DbTime::EPOCH)?;
-                let ticks: Vec<_> = self.ticks(first, first.plus(COMPARED_FOR)).take(TICKS_COMPARED_MAX).collect();
+                let ticks: Vec<_> = self.ticks(first, first.plus(COMPARED_FOR)).take(ticks_max).collect();
                 ticks.windows(2).map(|pair| pair[1].since(pair[0])).min()
             }
         }

@@ -131,6 +131,8 @@ pub(crate) struct JobDefinition {
     cancelled: Option<IgnoredAny>,
     #[schema(ignore)]
     backlog: Option<IgnoredAny>,
+    #[schema(ignore)]
+    warnings: Option<IgnoredAny>,
 }
 
 /// Lists omit a longer payload.
@@ -192,6 +194,7 @@ impl JobDefinition {
         };
         wrong.extend(spec.problems());
         wrong.extend(too_long(&spec, old));
+        wrong.extend(spec.contradictions(old.map(|old| &*old.spec)).errors);
         // Under any other policy the limit is always one, whatever the client wrote.
         let max_concurrent = spec.max_concurrent.filter(|_| spec.overlap == domain::Overlap::Allow);
         wrong.end((!unreadable).then_some(JobSpec { max_concurrent, ..spec }))
@@ -222,6 +225,7 @@ impl JobDefinition {
                     ("effective_at", self.effective_at.is_some()),
                     ("cancelled", self.cancelled.is_some()),
                     ("backlog", self.backlog.is_some()),
+                    ("warnings", self.warnings.is_some()),
                 ] {
                     if given {
                         wrong.add(field, "is set by the server; omit it from a new job");
@@ -368,6 +372,10 @@ pub(crate) struct Job {
     /// before that. Not in lists.
     #[serde(skip_serializing_if = "Option::is_none")]
     backlog: Option<BacklogWork>,
+    /// Only in the answer to a request that defines the job: settings that are accepted but probably a mistake. Absent if there
+    /// are none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<super::FieldError>,
 }
 
 impl Job {
@@ -411,7 +419,12 @@ impl Job {
             effective_at: None,
             cancelled: None,
             backlog: None,
+            warnings: Vec::new(),
         }
+    }
+
+    pub(crate) fn with_warnings(self, warnings: Vec<super::FieldError>) -> Self {
+        Self { warnings, ..self }
     }
 
     /// The job as an item of a list: a long payload only on request.
