@@ -61,6 +61,11 @@ impl Output {
         self.times
     }
 
+    /// The columns of the terminal; 0 if stdout is not a terminal.
+    pub(crate) fn columns(&self) -> usize {
+        if self.terminal { Table::new().width().map_or(0, usize::from) } else { 0 }
+    }
+
     pub(crate) fn is_json(&self) -> bool {
         self.format == Format::Json
     }
@@ -191,6 +196,10 @@ impl Text {
     }
     pub(crate) fn plain(text: impl Into<String>) -> Self {
         Self::new(text, Tone::Plain)
+    }
+    /// How many columns it takes, if its characters are narrow.
+    pub(crate) fn width(&self) -> usize {
+        self.text.chars().count()
     }
     pub(crate) fn strong(text: impl Into<String>) -> Self {
         Self::new(text, Tone::Strong)

@@ -8,7 +8,6 @@ use std::{
 use clap::{Args, Subcommand};
 use everytick_domain::{
     backfill::Order,
-    ids::BackfillId,
     instant::{InstantText, Lean},
     queue::Rate,
     time::DbTime,
@@ -17,7 +16,10 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::job::{self, PageFlags, job_ref};
+use super::{
+    ids::{self, ShortIds},
+    job::{self, PageFlags, job_ref},
+};
 use crate::{
     client::{Answer, Client},
     failure::{Exit, Failure},
@@ -109,9 +111,9 @@ pub(crate) struct List {
 
 #[derive(Debug, Args)]
 pub(crate) struct One {
-    /// The backfill's id
-    #[arg(value_name = "BACKFILL")]
-    backfill: BackfillId,
+    /// The backfill's id, or a beginning of it that no other backfill has
+    #[arg(value_name = "BACKFILL", value_parser = ids::id)]
+    backfill: String,
 }
 
 #[derive(Debug, Args)]
@@ -187,11 +189,11 @@ impl BackfillCommand {
         match self {
             Self::List(list) => list.run(client, out).await,
             Self::Get(One { backfill }) => {
-                let answer = client.get(&["backfills", &backfill.to_string()]).send().await?;
+                let answer = client.get(&["backfills", &backfill]).send().await?;
                 show(client, &answer, out).await
             }
             Self::Cancel(Cancel { one: One { backfill }, runs }) => {
-                let request = client.post(&["backfills", &backfill.to_string(), "cancel"]);
+                let request = client.post(&["backfills", &backfill, "cancel"]);
                 let answer = request.query_some("cancel_runs", runs.then_some(true)).send().await?;
                 show(client, &answer, out).await
             }
@@ -209,9 +211,10 @@ impl List {
         let zone = job::zone(client, &self.job).await?;
         let out = out.in_zone(zone.as_deref());
         let backfills: Vec<View> = page.read()?;
+        let ids = ShortIds::of(backfills.iter().filter_map(|view| view.id.as_deref()));
         let row = |view: &View| {
             vec![
-                Text::plain(view.id.clone().unwrap_or_default()),
+                Text::plain(view.id.as_deref().map(|id| ids.short(id)).unwrap_or_default()),
                 state_text(view),
                 Text::plain(out.time(&view.from)),
                 Text::plain(out.time(&view.to)),

@@ -1,18 +1,30 @@
 //! `everytick flow`: draws and cancels flows on a server, and repeats them from the failed jobs.
 
 use clap::{Args, Subcommand};
-use everytick_domain::{ids::RunId, time::DbTime};
+use everytick_domain::{
+    flow::FlowState,
+    instant::{InstantText, Lean},
+    time::DbTime,
+};
 use serde::Deserialize;
 use serde_json::json;
 
 use super::{
     flow_graph::{NodeView, tree},
-    run::{state_text, took},
+    ids::{self, ShortIds},
+    job::PageFlags,
+    run::{note_more, state_text, took},
 };
 use crate::{
     client::{Answer, Client},
     output::{self, Output, Text, Tone},
 };
+
+const LIST_HELP: &str = "\
+Examples:
+  everytick flow list
+  everytick flow list --status running,failed --from yesterday
+  everytick flow list -o json | jq -r '.items[].id'";
 
 const GET_HELP: &str = "\
 Examples:
@@ -38,6 +50,9 @@ The other jobs keep their results and are not repeated.";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum FlowCommand {
+    /// List flows, newest first
+    #[command(after_help = LIST_HELP)]
+    List(List),
     /// Draw a flow as a tree of its jobs, with the state and the error of each
     #[command(after_help = GET_HELP)]
     Get(One),
@@ -51,9 +66,32 @@ pub(crate) enum FlowCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct One {
-    /// The flow's id
-    #[arg(value_name = "FLOW")]
-    flow: RunId,
+    /// The flow's id, or a beginning of it that no other flow has
+    #[arg(value_name = "FLOW", value_parser = ids::id)]
+    flow: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct List {
+    /// List only flows in this state: running, succeeded, failed or cancelled; repeatable
+    #[arg(long, value_name = "STATE", value_delimiter = ',', value_parser = state)]
+    status: Vec<String>,
+    /// List only flows of this time or later
+    #[arg(long, visible_alias = "since", value_name = "TIME", allow_hyphen_values = true)]
+    from: Option<InstantText>,
+    /// List only flows before this time
+    #[arg(long, visible_alias = "until", value_name = "TIME", allow_hyphen_values = true)]
+    to: Option<InstantText>,
+    #[command(flatten)]
+    page: PageFlags,
+}
+
+fn state(text: &str) -> Result<String, String> {
+    let words: Vec<&str> = FlowState::ALL.iter().map(|state| state.word()).collect();
+    match FlowState::from_word(text) {
+        Some(state) => Ok(state.word().to_owned()),
+        None => Err(format!("{text:?} is not a state of a flow; write one of {}", words.join(", "))),
+    }
 }
 
 #[derive(Debug, Args)]
@@ -84,17 +122,19 @@ struct FlowView {
 impl FlowCommand {
     pub(crate) async fn run(self, client: &Client, out: Output) -> anyhow::Result<()> {
         match self {
-            Self::Get(One { flow }) => print(out, &client.get(&["flows", &flow.to_string()]).send().await?),
+            Self::List(list) => list.run(client, out).await,
+            Self::Get(One { flow }) => print(out, &client.get(&["flows", &flow]).send().await?),
             Self::Cancel(One { flow }) => {
-                let answer = client.post(&["flows", &flow.to_string(), "cancel"]).send().await?;
+                let answer = client.post(&["flows", &flow, "cancel"]).send().await?;
                 if out.is_json() {
                     return Ok(out.json(&answer)?);
                 }
                 let cancelled: Cancelled = answer.read()?;
+                let flow = cancelled.flow.id;
                 Ok(out.line(&format!("{flow} cancelled; runs cancelled with it: {}", cancelled.cancelled.len()))?)
             }
             Self::Rerun(Rerun { one: One { flow }, from, idempotency_key }) => {
-                let request = client.post(&["flows", &flow.to_string(), "rerun"]);
+                let request = client.post(&["flows", &flow, "rerun"]);
                 let request = request.header_some("idempotency-key", idempotency_key);
                 let body = if from.is_empty() { json!({}) } else { json!({ "from": from }) };
                 print(out, &request.json(&body)?.send().await?)
@@ -103,9 +143,61 @@ impl FlowCommand {
     }
 }
 
+/// The fields of an item of the API's list that the table shows.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Summary {
+    id: String,
+    root: Option<String>,
+    state: String,
+    scheduled_at: String,
+    rerun_of: Option<String>,
+    jobs: u64,
+    ended: u64,
+    failed: u64,
+}
+
+impl List {
+    async fn run(self, client: &Client, out: Output) -> anyhow::Result<()> {
+        let mut request = client.get(&["flows"]);
+        for state in &self.status {
+            request = request.query("status", state);
+        }
+        for (name, text) in [("from", &self.from), ("to", &self.to)] {
+            let read = |text| out.times().read(name, text, Lean::Past, None);
+            request = request.query_some(name, text.as_ref().map(read).transpose()?);
+        }
+        let answer = request.list(self.page.limit, self.page.cursor).await?;
+        if out.is_json() {
+            return Ok(out.json(&answer)?);
+        }
+        let flows: Vec<Summary> = answer.read()?;
+        if flows.is_empty() {
+            output::note_line("no flows");
+        } else {
+            let ids = ShortIds::of(flows.iter().map(|flow| flow.id.as_str()));
+            let row = |flow: &Summary| {
+                let rerun = flow.rerun_of.as_ref().map(|of| format!("rerun of {}", ids.short(of)));
+                vec![
+                    Text::plain(ids.short(&flow.id)),
+                    Text::strong(flow.root.clone().or(rerun).unwrap_or_default()),
+                    flow_state(&flow.state),
+                    Text::plain(out.time(&flow.scheduled_at)),
+                    Text::number(format!("{}/{}", flow.ended, flow.jobs)),
+                    Text::number(flow.failed.to_string()),
+                ]
+            };
+            out.table(&["FLOW", "ROOT", "STATE", "SCHEDULED AT", "ENDED", "FAILED"], flows.iter().map(row).collect())?;
+        }
+        note_more(&answer);
+        Ok(())
+    }
+}
+
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Cancelled {
+    flow: FlowView,
     cancelled: Vec<String>,
 }
 
@@ -123,6 +215,7 @@ fn print(out: Output, answer: &Answer) -> anyhow::Result<()> {
         ("Opened at", Text::plain(out.time(&flow.opened_at))),
     ])?;
     out.line("")?;
+    let ids = ShortIds::of(flow.nodes.iter().filter_map(|node| node.run.as_deref()));
     let row = |(branch, node): (String, &NodeView)| {
         let state = match &node.state {
             Some(state) => match &node.skip_reason {
@@ -136,7 +229,7 @@ fn print(out: Output, answer: &Answer) -> anyhow::Result<()> {
         vec![
             Text::plain(format!("{branch}{}", node.job)),
             state,
-            Text::plain(node.run.clone().unwrap_or_default()),
+            Text::plain(node.run.as_deref().map(|run| ids.short(run)).unwrap_or_default()),
             Text::number(took(millis(node))),
             Text::plain(notes.join("; ")),
         ]

@@ -1,6 +1,7 @@
 //! The command line, one file per command. A command parses its flags, calls the server, and prints the answer.
 //! The rules are in the server and the domain.
 
+mod audit;
 mod backfill;
 mod calendar;
 mod cluster;
@@ -9,6 +10,7 @@ mod cron;
 mod explanation;
 mod flow;
 mod flow_graph;
+mod ids;
 mod job;
 mod move_to;
 mod number;
@@ -17,6 +19,7 @@ mod queue;
 mod recover;
 mod redrive;
 mod run;
+mod run_table;
 pub(crate) mod serve;
 mod started;
 pub(crate) mod usage;
@@ -49,8 +52,8 @@ Exit codes:
   1  the command failed, or the server refused it
   2  a flag, a variable or everytick.toml is wrong
   3  no such job, run, flow, backfill, calendar or queue
-  4  conflict: the name is taken, the version is stale, other jobs refer to it, the state does not allow it, or the
-     triggered run was skipped
+  4  conflict: the name is taken, the version is stale, other jobs refer to it, the state does not allow it, the
+     triggered run was skipped, or several ids begin like the given one
   5  no server answers";
 
 /// Run a distributed cron: every tick is recorded exactly once and delivered at least once, under one id, never early.
@@ -105,7 +108,7 @@ enum Command {
     /// List, inspect and cancel backfills (runs for past ticks); `everytick job backfill` creates one
     #[command(subcommand)]
     Backfill(backfill::BackfillCommand),
-    /// Inspect and cancel flows, and repeat them from the failed jobs
+    /// List, inspect and cancel flows, and repeat them from the failed jobs
     #[command(subcommand)]
     Flow(flow::FlowCommand),
     /// Manage calendars: named sets of dates, such as holidays, that schedules exclude
@@ -120,6 +123,9 @@ enum Command {
     /// Show the nodes that share the database, and the partitions that each node owns
     #[command(after_help = cluster::AFTER_HELP)]
     Cluster(cluster::Cluster),
+    /// List who changed what, newest first
+    #[command(after_help = audit::AFTER_HELP)]
+    Audit(audit::Audit),
     /// Explain a cron expression and list its ticks; needs no server
     #[command(subcommand)]
     Cron(cron::CronCommand),
@@ -157,6 +163,7 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Queue(command) => block_on(command.run(&client(file)?, out)),
         Command::Worker(flags) => block_on(flags.run(&address(file))),
         Command::Cluster(command) => block_on(command.run(&client(file)?, out)),
+        Command::Audit(command) => block_on(command.run(&client(file)?, out)),
         Command::Cron(command) => command.run(out),
         Command::Recover(command) => block_on(command.run(file, out)),
         Command::Move(flags) => block_on(flags.run(out)),

@@ -11,6 +11,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{
+    ids::ShortIds,
     job::{self, BulkCommand, BulkVerb, Care, job_ref},
     run::{RunView, state_text},
 };
@@ -126,11 +127,13 @@ impl Redrive {
             output::note_line("no failed runs");
             return Ok(());
         }
+        let all = redriven.items.iter().flat_map(|pair| [pair.failed.id.as_str(), pair.run.as_str()]);
+        let ids = ShortIds::of(all);
         let rows = redriven.items.iter().map(|pair| {
             vec![
-                Text::plain(&pair.failed.id),
+                Text::plain(ids.short(&pair.failed.id)),
                 Text::plain(out.time(&pair.failed.scheduled_at)),
-                Text::plain(&pair.run),
+                Text::plain(ids.short(&pair.run)),
                 pair.state.as_deref().map_or(Text::plain("-"), state_text),
                 Text::plain(match (pair.made, &pair.state) {
                     (true, _) => "created now",

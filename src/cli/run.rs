@@ -5,9 +5,8 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use everytick_domain::{
     explain::reason_words,
-    ids::RunId,
     instant::{InstantText, Lean},
-    run::{SkipReason, State},
+    run::{CauseKind, SkipReason, State},
     time::Span,
 };
 use futures::{StreamExt, pin_mut};
@@ -15,9 +14,10 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{
-    explanation,
+    explanation, ids,
     job::{self, PageFlags, job_ref},
     redrive::{self, Redrive},
+    run_table,
     started::Wait,
 };
 use crate::{
@@ -34,10 +34,13 @@ const LIST_HELP: &str = "\
 Examples:
   everytick run list
   everytick run list --job nightly --status failed
+  everytick run list --label team=billing --cause backfill
+  everytick run list --flow 01a1e327-d180-8de1
   everytick run list --from yesterday --to '2h ago'
   everytick run list --from 2026-11-16 -o json | jq -r '.items[].id'
 
-The list includes skipped ticks with the reason. A range of skipped ticks is one line.";
+The list includes skipped ticks with the reason. A range of skipped ticks is one line. The table shows short ids, which commands
+accept, and fits 80 columns; `run get` and -o json show everything.";
 
 const GET_HELP: &str = "\
 Examples:
@@ -106,9 +109,9 @@ pub(crate) enum RunCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct One {
-    /// The run's id
-    #[arg(value_name = "RUN")]
-    run: RunId,
+    /// The run's id, or a beginning of it that no other run has
+    #[arg(value_name = "RUN", value_parser = ids::id)]
+    run: String,
 }
 
 #[derive(Debug, Args)]
@@ -133,6 +136,15 @@ pub(crate) struct RunFilter {
     /// List only runs in this state: waiting, running, succeeded, failed, cancelled or skipped; repeatable
     #[arg(long, value_name = "STATE", value_delimiter = ',', value_parser = state)]
     status: Vec<String>,
+    /// List only runs with this cause: tick, request, backfill or parent; repeatable
+    #[arg(long, value_name = "CAUSE", value_delimiter = ',', value_parser = cause)]
+    cause: Vec<String>,
+    /// List only runs of this flow
+    #[arg(long, value_name = "FLOW", value_parser = ids::id)]
+    flow: Option<String>,
+    /// List only runs of jobs with this label; if repeated, with all of them
+    #[arg(long, value_name = "KEY[=VALUE]")]
+    label: Vec<String>,
 }
 
 #[derive(Debug, Args)]
@@ -155,6 +167,14 @@ fn state(text: &str) -> Result<String, String> {
     }
 }
 
+fn cause(text: &str) -> Result<String, String> {
+    let words: Vec<&str> = CauseKind::ALL.iter().map(|cause| cause.word()).collect();
+    match CauseKind::from_word(text) {
+        Some(cause) => Ok(cause.word().to_owned()),
+        None => Err(format!("{text:?} is not a cause; write one of {}", words.join(", "))),
+    }
+}
+
 impl RunFilter {
     /// Lists the runs of one job in its zone, or all runs in the local zone.
     pub(crate) async fn list(
@@ -168,9 +188,12 @@ impl RunFilter {
             Some(job) => (client.get(&["jobs", job, "runs"]), job::zone(client, job).await?),
             None => (client.get(&["runs"]), None),
         };
-        for state in &self.status {
-            request = request.query("status", state);
+        for (name, values) in [("status", &self.status), ("cause", &self.cause), ("label", &self.label)] {
+            for value in values {
+                request = request.query(name, value);
+            }
         }
+        request = request.query_some("flow", self.flow.as_deref());
         for (name, text) in [("from", &self.from), ("to", &self.to)] {
             let read = |text| out.times().read(name, text, Lean::Past, zone.as_deref());
             request = request.query_some(name, text.as_ref().map(read).transpose()?);
@@ -185,7 +208,7 @@ impl RunFilter {
 pub(crate) struct RunView {
     pub(crate) id: String,
     pub(super) job: String,
-    cause: String,
+    pub(super) cause: String,
     pub(crate) scheduled_at: String,
     pub(super) due_at: String,
     pub(super) state: String,
@@ -200,9 +223,10 @@ pub(crate) struct RunView {
     output: Option<String>,
     pub(super) skip_reason: Option<String>,
     flow: Option<String>,
+    pub(super) cancelled_by: Option<String>,
     from: Option<String>,
     to: Option<String>,
-    count: Option<u64>,
+    pub(super) count: Option<u64>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -222,7 +246,7 @@ impl RunCommand {
         match self {
             Self::List(List { job, filter, page }) => filter.list(client, out, job.as_deref(), page).await,
             Self::Get(One { run }) => {
-                let answer = client.get(&["runs", &run.to_string()]).send().await?;
+                let answer = client.get(&["runs", &run]).send().await?;
                 if out.is_json() {
                     return Ok(out.json(&answer)?);
                 }
@@ -231,21 +255,22 @@ impl RunCommand {
                 print_run(out.in_zone(zone.as_deref()), run)
             }
             Self::Explain(One { run }) => {
-                explanation::print(out, &client.get(&["runs", &run.to_string(), "explain"]).send().await?)
+                explanation::print(out, &client.get(&["runs", &run, "explain"]).send().await?)
             }
             Self::Cancel(One { run }) => {
-                let answer = client.post(&["runs", &run.to_string(), "cancel"]).send().await?;
-                if out.is_json() { Ok(out.json(&answer)?) } else { Ok(out.line(&format!("{run} cancelled"))?) }
+                let answer = client.post(&["runs", &run, "cancel"]).send().await?;
+                let id = answer.read::<RunView>()?.id;
+                if out.is_json() { Ok(out.json(&answer)?) } else { Ok(out.line(&format!("{id} cancelled"))?) }
             }
             Self::Rerun(Rerun { run: One { run }, wait, idempotency_key }) => {
-                let request = client.post(&["runs", &run.to_string(), "rerun"]);
+                let request = client.post(&["runs", &run, "rerun"]);
                 let started = request.header_some("idempotency-key", idempotency_key).send().await?;
                 wait.report(client, out, started).await
             }
             Self::Redrive(redrive) => redrive.run(client, out).await,
-            Self::Log(One { run }) => follow(client, out, run).await,
+            Self::Log(One { run }) => follow(client, out, &run).await,
             Self::Attempts(One { run }) => {
-                let answer = client.get(&["runs", &run.to_string(), "attempts"]).send().await?;
+                let answer = client.get(&["runs", &run, "attempts"]).send().await?;
                 if out.is_json() { Ok(out.json(&answer)?) } else { print_attempts(out, answer.read()?) }
             }
         }
@@ -253,14 +278,13 @@ impl RunCommand {
 }
 
 /// Prints the output of a run: live while the run is in progress, else the stored tail.
-async fn follow(client: &Client, out: Output, run: RunId) -> anyhow::Result<()> {
-    let id = run.to_string();
+async fn follow(client: &Client, out: Output, id: &str) -> anyhow::Result<()> {
     for _ in 0..LOG_ASKED_MAX {
-        if print_log(client, out, &id).await? {
+        if print_log(client, out, id).await? {
             return Ok(());
         }
         // The log was empty: the run has no output, or it was claimed just now and its log is not open yet.
-        let run: RunView = client.get(&["runs", &id]).send().await?.read()?;
+        let run: RunView = client.get(&["runs", id]).send().await?.read()?;
         match run.state.as_str() {
             "claimed" => tokio::time::sleep(LOG_ASKED_EVERY).await,
             "waiting" => {
@@ -268,7 +292,7 @@ async fn follow(client: &Client, out: Output, run: RunId) -> anyhow::Result<()> 
                 return Ok(());
             }
             // The answer of a webhook is stored when the run ends. It is not in the live log.
-            _ => return print_log(client, out, &id).await.map(|_| ()),
+            _ => return print_log(client, out, id).await.map(|_| ()),
         }
     }
     Ok(())
@@ -315,19 +339,7 @@ pub(crate) fn print_list(out: Output, answer: Page) -> anyhow::Result<()> {
         note_none(&answer);
         return Ok(());
     }
-    let rows = runs.iter().map(|run| {
-        vec![
-            Text::plain(&run.id),
-            Text::strong(&run.job),
-            run.state(),
-            Text::plain(out.time(&run.scheduled_at)),
-            Text::plain(&run.cause),
-            Text::number(if run.attempt == 0 { "-".to_owned() } else { run.attempt.to_string() }),
-            Text::number(run.duration()),
-            Text::plain(output::first_line(&run.note(out), 80)),
-        ]
-    });
-    out.table(&["ID", "JOB", "STATE", "SCHEDULED AT", "CAUSE", "ATTEMPT", "TOOK", "NOTE"], rows.collect())?;
+    run_table::print(out, &runs)?;
     note_more(&answer);
     Ok(())
 }
@@ -360,6 +372,7 @@ fn print_run(out: Output, run: RunView) -> anyhow::Result<()> {
         ("Id", Text::plain(&run.id)),
         ("Job", Text::strong(&run.job)),
         ("State", run.state()),
+        ("Cancelled by", some(&run.cancelled_by)),
         ("Cause", Text::plain(&run.cause)),
         ("Scheduled", Text::plain(out.time(&run.scheduled_at))),
         ("Flow", some(&run.flow)),
@@ -409,7 +422,7 @@ fn print_attempts(out: Output, answer: Page) -> anyhow::Result<()> {
 }
 
 impl RunView {
-    fn state(&self) -> Text {
+    pub(super) fn state(&self) -> Text {
         state_text(&self.state)
     }
 
@@ -418,7 +431,7 @@ impl RunView {
     }
 
     /// The reason of the skip or failure.
-    fn note(&self, out: Output) -> String {
+    pub(super) fn note(&self, out: Output) -> String {
         match (&self.skip_reason, &self.from, &self.to, self.count) {
             (Some(reason), Some(from), Some(to), Some(count)) => {
                 format!("{reason}: {count} ticks from {} to {}", out.time(from), out.time(to))

@@ -34,9 +34,9 @@ fn the_example_of_the_readme_works() {
     let list = server.everytick(&["run", "list"]).ok();
     let mut lines = list.lines();
     let header: Vec<&str> = lines.next().unwrap().split_whitespace().collect();
-    assert_eq!(header, ["ID", "JOB", "STATE", "SCHEDULED", "AT", "CAUSE", "ATTEMPT", "TOOK", "NOTE"]);
+    assert_eq!(header, ["ID", "JOB", "STATE", "SCHEDULED", "UTC", "TOOK", "NOTE"]);
     let first = lines.next().unwrap();
-    assert!(first.contains("hello") && first.contains("tick"), "{list}");
+    assert!(first.contains("hello"), "{list}");
 }
 
 #[test]

@@ -36,6 +36,7 @@ fn help_lists_exactly_the_implemented_commands() {
             "queue",
             "worker",
             "cluster",
+            "audit",
             "cron",
             "recover",
             "move",
@@ -53,6 +54,7 @@ fn help_lists_exactly_the_implemented_commands() {
     assert_eq!(commands(&["job"]), job);
     assert_eq!(commands(&["run"]), ["list", "get", "explain", "cancel", "rerun", "redrive", "log", "attempts", "help"]);
     assert_eq!(commands(&["calendar"]), ["set", "get", "list", "delete", "help"]);
+    assert_eq!(commands(&["flow"]), ["list", "get", "cancel", "rerun", "help"]);
     assert_eq!(commands(&["cron"]), ["explain", "next", "help"]);
 }
 
@@ -92,6 +94,11 @@ fn the_help_of_every_command_has_one_line_examples() {
         "queue set",
         "worker",
         "cluster",
+        "audit",
+        "flow list",
+        "flow get",
+        "flow cancel",
+        "flow rerun",
         "cron explain",
         "cron next",
         "recover",

@@ -16,6 +16,7 @@ mod docs;
 mod explain;
 mod flows;
 mod help;
+mod lists;
 mod locks;
 mod moving;
 mod orphans;

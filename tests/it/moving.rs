@@ -16,8 +16,8 @@ use everytick_domain::{
     run::{State, Verdict},
 };
 use everytick_store::{
-    BackfillStore as _, ManualClock, Move, MoveBatch, NodeInfo, PostgresStore, RowAnswer, SqliteStore, Store,
-    StoreError, SystemClock,
+    AuditFilter, BackfillStore as _, ManualClock, Move, MoveBatch, NodeInfo, PostgresStore, RowAnswer, SqliteStore,
+    Store, StoreError, SystemClock,
     conformance::{
         LIMITS, TENANT, TTL, actor, born, incarnation, s,
         server::{Database, Server as Postgres, options},
@@ -130,7 +130,7 @@ async fn a_move_copies_everything_and_the_target_continues() {
     assert!(made.replayed);
     // New audit rows have higher ids than the old ones.
     store.trigger(TENANT, &actor(), everytick_store::conformance::new_run("never", "k")).await.unwrap();
-    let audit = store.list_audit(TENANT, None, 1).await.unwrap().items;
+    let audit = store.list_audit(TENANT, &AuditFilter::default(), None, 1).await.unwrap().items;
     assert!(audit[0].id > installation.seen.last_audit, "{audit:?}");
     store.close().await;
 }

@@ -62,11 +62,13 @@ pub fn openapi() -> OpenApi {
     components.schemas.insert(IdempotencyKey::name().into_owned(), IdempotencyKey::schema());
     for (route, path) in &mut document.paths.paths {
         let named: &[_] = if route.contains('{') { &[("404", "Nothing has this name or id")] } else { &[] };
+        let by_id = ["{id}", "{job}"].iter().any(|part| route.contains(part));
+        let by_id: &[_] = if by_id { &[("409", "Several ids begin like this; the errors list them")] } else { &[] };
         for (method, operation) in operations(path) {
             operation.parameters.iter_mut().flatten().for_each(never_null);
             let body = matches!(method, HttpMethod::Post | HttpMethod::Put | HttpMethod::Patch);
             let more: &[_] = if body { &WITH_BODY } else { &[] };
-            for (status, description) in ANY.iter().chain(more).chain(named) {
+            for (status, description) in ANY.iter().chain(more).chain(named).chain(by_id) {
                 let known = operation.responses.responses.contains_key(*status);
                 if !known {
                     operation.responses.responses.insert((*status).to_owned(), RefOr::T(problem(description)));

@@ -14,6 +14,7 @@ mod in_flight;
 mod missing;
 mod paging;
 mod params;
+mod prefix;
 mod routes;
 mod server;
 mod version;

@@ -41,6 +41,19 @@ impl Place for RunId {
     }
 }
 
+/// A flow in a list of flows. Its id is a run's id, but a list of runs refuses its cursor.
+pub(crate) struct FlowPlace(pub(crate) RunId);
+
+impl Place for FlowPlace {
+    const KIND: char = 'f';
+    fn write(&self) -> String {
+        self.0.to_string()
+    }
+    fn read(text: &str) -> Option<Self> {
+        text.parse().ok().map(Self)
+    }
+}
+
 impl Place for BackfillId {
     const KIND: char = 'b';
     fn write(&self) -> String {

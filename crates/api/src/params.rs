@@ -1,7 +1,7 @@
 //! Query and path parameters; errors name the parameter. A parameter that the route does not know is refused, so that a
 //! misspelled filter does not mean "no filter".
 
-use std::{convert::Infallible, fmt::Display, ops::RangeInclusive, str::FromStr};
+use std::{convert::Infallible, fmt::Display, ops::RangeInclusive, str::FromStr, sync::Arc};
 
 use axum::{
     extract::{FromRequestParts, Path},
@@ -12,11 +12,17 @@ use everytick_domain::{
     invalid::Invalid,
     job::check_name,
     queue::check_queue,
+    time::DbTime,
     wrong_input::nearest,
 };
 use everytick_engine::types::JobRef;
 
-use crate::error::{ApiError, Result};
+use crate::{
+    Api,
+    auth::State,
+    error::{ApiError, Result},
+    prefix,
+};
 
 pub(crate) struct Params {
     pairs: Vec<(String, String)>,
@@ -61,6 +67,47 @@ impl Params {
     pub(crate) fn parsed<T: FromStr<Err: Display>>(&mut self, name: &str) -> Option<T> {
         let value = self.one(name)?;
         value.parse().map_err(|message| self.refuse(name, format!("{message}"))).ok()
+    }
+
+    /// `from` and `to` of a list: from the first instant, and before the second.
+    pub(crate) fn period(&mut self) -> (Option<DbTime>, Option<DbTime>) {
+        let (from, to) = (self.parsed::<DbTime>("from"), self.parsed::<DbTime>("to"));
+        if let (Some(from), Some(to)) = (from, to)
+            && to <= from
+        {
+            self.refuse("to", format!("{to} is not after from ({from}); the period ends before to"));
+        }
+        (from, to)
+    }
+
+    /// Every `key` or `key=value` of a filter by label.
+    pub(crate) fn labels(&mut self) -> Vec<(String, Option<String>)> {
+        let label = |text: String| match text.split_once('=') {
+            Some((key, value)) => (key.to_owned(), Some(value.to_owned())),
+            None => (text, None),
+        };
+        self.all("label").into_iter().map(label).collect()
+    }
+
+    /// The words of a parameter that is repeated or separated by commas, each read by `read`. `what` names one of them.
+    pub(crate) fn words<T>(
+        &mut self,
+        name: &str,
+        what: &str,
+        known: &[&str],
+        read: impl Fn(&str) -> Option<T>,
+    ) -> Vec<T> {
+        let mut found = Vec::new();
+        for word in self.all(name).iter().flat_map(|words| words.split(',')) {
+            match read(word) {
+                Some(value) => found.push(value),
+                None => {
+                    let known = known.join(", ");
+                    self.refuse(name, format!("{word:?} is not a {what}; write one or more of {known}"));
+                }
+            }
+        }
+        found
     }
 
     pub(crate) fn flag(&mut self, name: &str) -> Option<bool> {
@@ -117,16 +164,16 @@ impl Params {
 /// The `{job}` of a path: a name or an id.
 pub(crate) struct JobPath(pub(crate) JobRef);
 
-impl<S: Send + Sync> FromRequestParts<S> for JobPath {
+impl FromRequestParts<Arc<Api>> for JobPath {
     type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self> {
-        let text = segment(parts, state, "job").await?;
-        let job = job_ref(&text);
-        if let JobRef::Name(name) = &job {
-            named("job", check_name(name))?;
+    async fn from_request_parts(parts: &mut Parts, api: &Arc<Api>) -> Result<Self> {
+        let text = segment(parts, api, "job").await?;
+        if let JobRef::Name(name) = job_ref(&text) {
+            named("job", check_name(&name))?;
         }
-        Ok(Self(job))
+        let State(call) = State::from_request_parts(parts, api).await?;
+        prefix::job(&call, &text).await.map(Self)
     }
 }
 
@@ -151,24 +198,39 @@ pub(crate) fn job_ref(text: &str) -> JobRef {
 /// The `{id}` of a run's path.
 pub(crate) struct RunPath(pub(crate) RunId);
 
-impl<S: Send + Sync> FromRequestParts<S> for RunPath {
+impl FromRequestParts<Arc<Api>> for RunPath {
     type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self> {
-        let text = segment(parts, state, "id").await?;
-        named("id", text.parse()).map(Self)
+    async fn from_request_parts(parts: &mut Parts, api: &Arc<Api>) -> Result<Self> {
+        let text = segment(parts, api, "id").await?;
+        let State(call) = State::from_request_parts(parts, api).await?;
+        prefix::run(&call, &text).await.map(Self)
+    }
+}
+
+/// The `{id}` of a flow's path.
+pub(crate) struct FlowPath(pub(crate) RunId);
+
+impl FromRequestParts<Arc<Api>> for FlowPath {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, api: &Arc<Api>) -> Result<Self> {
+        let text = segment(parts, api, "id").await?;
+        let State(call) = State::from_request_parts(parts, api).await?;
+        prefix::flow(&call, &text).await.map(Self)
     }
 }
 
 /// The `{id}` of a backfill's path.
 pub(crate) struct BackfillPath(pub(crate) BackfillId);
 
-impl<S: Send + Sync> FromRequestParts<S> for BackfillPath {
+impl FromRequestParts<Arc<Api>> for BackfillPath {
     type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self> {
-        let text = segment(parts, state, "id").await?;
-        named("id", text.parse()).map(Self)
+    async fn from_request_parts(parts: &mut Parts, api: &Arc<Api>) -> Result<Self> {
+        let text = segment(parts, api, "id").await?;
+        let State(call) = State::from_request_parts(parts, api).await?;
+        prefix::backfill(&call, &text).await.map(Self)
     }
 }
 

@@ -195,6 +195,57 @@ macro_rules! uuid_text {
 }
 uuid_text!(JobId: "job", RunId: "run", BackfillId: "backfill", Incarnation: "node's incarnation");
 
+/// The beginning of an id, as users may write it instead of the whole id. It names all ids of a range.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct IdPrefix {
+    low: Uuid,
+    high: Uuid,
+}
+
+impl IdPrefix {
+    /// Fewer characters would name the ids of more than a minute.
+    pub const DIGITS_MIN: usize = 8;
+    const DIGITS_MAX: usize = 32;
+
+    /// The lowest id that begins like this.
+    #[must_use]
+    pub const fn low(self) -> Uuid {
+        self.low
+    }
+    /// The highest id that begins like this.
+    #[must_use]
+    pub const fn high(self) -> Uuid {
+        self.high
+    }
+    #[must_use]
+    pub fn contains(self, id: Uuid) -> bool {
+        (self.low..=self.high).contains(&id)
+    }
+}
+
+impl FromStr for IdPrefix {
+    type Err = String;
+
+    /// Reads hexadecimal digits, with or without the hyphens of an id.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let digits: String = text.chars().filter(|c| *c != '-').collect();
+        let filled = |with: &str| {
+            let id = format!("{digits}{}", with.repeat(Self::DIGITS_MAX.checked_sub(digits.len())?));
+            u128::from_str_radix(&id, 16).ok().filter(|_| id.bytes().all(|digit| digit.is_ascii_hexdigit()))
+        };
+        let (Some(low), Some(high)) = (filled("0"), filled("f")) else {
+            return Err(format!("{text:?} is neither an id nor the beginning of one, such as 01a1e327-d180-8de1"));
+        };
+        if digits.len() < Self::DIGITS_MIN {
+            return Err(format!(
+                "{text:?} is too short to find an id; write at least {} digits of it, such as 01a1e327",
+                Self::DIGITS_MIN
+            ));
+        }
+        Ok(Self { low: Uuid::from_u128(low), high: Uuid::from_u128(high) })
+    }
+}
+
 macro_rules! counter {
     ($($(#[$doc:meta])* $name:ident),*) => {$(
         $(#[$doc])*
@@ -322,6 +373,23 @@ mod tests {
             assert!(a < b);
             assert_eq!(a.time(), early);
             assert!(RunId::floor(early) <= a && a < RunId::floor(late));
+        }
+    }
+
+    #[test]
+    fn a_prefix_contains_exactly_the_ids_that_begin_with_it() {
+        let id: Uuid = KNOWN.parse().unwrap();
+        for length in [8, 9, 11, 18, 19, 24, 35, 36] {
+            let prefix: IdPrefix = KNOWN[..length].parse().unwrap();
+            assert!(prefix.contains(id), "{length}");
+            assert_eq!(KNOWN[..length].replace('-', "").parse(), Ok(prefix), "{length}");
+            assert!(prefix.low().to_string().starts_with(&KNOWN[..length]), "{length}");
+            assert!(prefix.high().to_string().starts_with(&KNOWN[..length]), "{length}");
+        }
+        assert!(!"01a1e328".parse::<IdPrefix>().unwrap().contains(id));
+        assert!("01a1e32".parse::<IdPrefix>().unwrap_err().contains("at least 8 digits"));
+        for text in ["", "nightly", "01a1e327x", "+1a1e327", &format!("{KNOWN}0"), "٠١٢٣٤٥٦٧"] {
+            assert!(text.parse::<IdPrefix>().is_err(), "{text}");
         }
     }
 

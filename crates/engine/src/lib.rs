@@ -33,10 +33,10 @@ pub use spawn::{Spawn, TokioSpawn};
 /// The types that commands and queries take and return. The API sees these, never a store.
 pub mod types {
     pub use everytick_store::{
-        Actor, AttemptRecord, AuditRecord, BackfillPreview, BackfillRecord, BacklogAction, BacklogWork, CalendarPut,
-        CalendarRecord, CancelledFlow, CancelledJob, ClaimBeat, Cluster, Created, EditJob, Edited, FlowNode,
-        FlowRecord, IdempotencyKey, JobFilter, JobRecord, JobRef, NodeRecord, NodeRun, Page, PartitionRecord,
-        PutCalendar, QueueClaims, QueueRecord, Redrive, Redriven, RedrivenRun, RunFilter, RunRecord, StoreError,
-        UnreadableRow, UnreadableRows, WorkerClaim,
+        Actor, AttemptRecord, AuditFilter, AuditRecord, BackfillPreview, BackfillRecord, BacklogAction, BacklogWork,
+        CalendarPut, CalendarRecord, CancelledFlow, CancelledJob, ClaimBeat, Cluster, Created, EditJob, Edited,
+        FlowFilter, FlowNode, FlowRecord, IdempotencyKey, JobFilter, JobRecord, JobRef, NodeRecord, NodeRun, Page,
+        PartitionRecord, PutCalendar, QueueClaims, QueueRecord, Redrive, Redriven, RedrivenRun, RunFilter, RunRecord,
+        StoreError, UnreadableRow, UnreadableRows, WorkerClaim,
     };
 }

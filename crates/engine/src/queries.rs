@@ -6,12 +6,12 @@ use std::sync::Arc;
 use everytick_domain::{
     calendar::Calendar,
     explain::{Facts, Question, RunFacts},
-    ids::{BackfillId, JobId, RunId, TenantId},
+    ids::{BackfillId, IdPrefix, JobId, RunId, TenantId},
     time::{DbTime, Span},
 };
 use everytick_store::{
-    AttemptRecord, AuditRecord, BackfillRecord, CalendarRecord, Cluster, FlowRecord, JobFilter, JobRecord, JobRef,
-    Page, QueueRecord, Result, RunFilter, RunRecord, Store, UnreadableRows,
+    AttemptRecord, AuditFilter, AuditRecord, BackfillRecord, CalendarRecord, Cluster, FlowFilter, FlowRecord,
+    JobFilter, JobRecord, JobRef, Page, QueueRecord, Result, RunFilter, RunRecord, Store, UnreadableRows,
 };
 
 /// The queries of one process. Cheap to clone.
@@ -84,6 +84,16 @@ impl Queries {
         self.store.get_flow(tenant, flow).await
     }
 
+    pub async fn flows(
+        &self,
+        tenant: TenantId,
+        filter: &FlowFilter,
+        before: Option<RunId>,
+        limit: usize,
+    ) -> Result<Page<FlowRecord, RunId>> {
+        self.store.list_flows(tenant, filter, before, limit).await
+    }
+
     pub async fn backfill(&self, tenant: TenantId, id: BackfillId) -> Result<BackfillRecord> {
         self.store.get_backfill(tenant, id).await
     }
@@ -126,8 +136,29 @@ impl Queries {
         self.store.load_calendars(tenant, names).await
     }
 
-    pub async fn audit(&self, tenant: TenantId, before: Option<i64>, limit: usize) -> Result<Page<AuditRecord, i64>> {
-        self.store.list_audit(tenant, before, limit).await
+    pub async fn audit(
+        &self,
+        tenant: TenantId,
+        filter: &AuditFilter,
+        before: Option<i64>,
+        limit: usize,
+    ) -> Result<Page<AuditRecord, i64>> {
+        self.store.list_audit(tenant, filter, before, limit).await
+    }
+
+    /// Jobs whose ids begin like this.
+    pub async fn find_jobs(&self, tenant: TenantId, ids: IdPrefix, limit: usize) -> Result<Vec<(JobId, String)>> {
+        self.store.find_jobs(tenant, ids, limit).await
+    }
+
+    /// Backfills whose ids begin like this, with the names of their jobs.
+    pub async fn find_backfills(
+        &self,
+        tenant: TenantId,
+        ids: IdPrefix,
+        limit: usize,
+    ) -> Result<Vec<(BackfillId, String)>> {
+        self.store.find_backfills(tenant, ids, limit).await
     }
 
     /// What explains an instant of a job.

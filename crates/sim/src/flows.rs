@@ -1,11 +1,14 @@
 //! Flows on maps. The edges are read from the definitions, by name: a job with children cannot be renamed.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::PoisonError,
+};
 
 use async_trait::async_trait;
 use everytick_domain::{
     flow::Edges,
-    ids::{Cause, JobId, RunId, TenantId},
+    ids::{Cause, Fence, JobId, RunId, TenantId},
     mutant::Mutant,
     run::State,
     time::DbTime,
@@ -13,12 +16,11 @@ use everytick_domain::{
 
 use super::{
     Point, SimStore,
-    call::{call, script},
     db::{Db, JobRow, RunRow, WaitingRow},
     tx::SimTx,
 };
 use everytick_store::{
-    Actor, Advanced, CancelledFlow, FlowRecord, FlowStore, NodeRun, RerunFlow, Result, StoreError,
+    Actor, Advanced, CancelledFlow, FlowFilter, FlowRecord, FlowStore, NodeRun, Page, RerunFlow, Result, StoreError,
     shared::flows::{ChildRow, FlowRow, NextRuns, Output},
     tx::{
         self, Tx as _,
@@ -33,34 +35,58 @@ impl FlowStore for SimStore {
         if self.inspect(|db| db.steps.is_empty()) {
             return Ok(Vec::new());
         }
-        call!(self, Read, [], |db, _| Ok(db.flows_with_steps(after, limit)))
+        self.transact(Point::Read, move |db, _, _| Ok(db.flows_with_steps(after, limit))).await
     }
     async fn advance_flow(&self, id: RunId) -> Result<Advanced> {
         if self.inspect(|db| db.broken_flows.contains(&id)) {
             return Err(StoreError::Refused { doing: "advance a flow", source: "broken by a fault".into() });
         }
         if Mutant::StepDroppedFirst.is_on() {
-            script!(self, Advance, "advance a flow", [], |tx| tx.forget_steps(id))?;
+            let dropped = self.transact(Point::Advance, move |db, _, _| {
+                db.steps.retain(|_, of| *of != id);
+                Ok(())
+            });
+            dropped.await?;
         }
-        script!(self, Advance, "advance a flow", [], |tx| async {
+        let script = async move |tx: &mut SimTx<'_>| {
             let rendered = flow::render(tx, id).await?;
             flow::advance(tx, id, NextRuns::Start(&rendered)).await
-        })
+        };
+        self.in_tx(Point::Advance, "advance a flow", script).await
     }
     async fn give_up_flow(&self, id: RunId, why: &str) -> Result<Advanced> {
-        script!(self, Advance, "advance a flow", [why], |tx| flow::advance(tx, id, NextRuns::Skip(&why)))
+        let why = why.to_owned();
+        let script = async move |tx: &mut SimTx<'_>| flow::advance(tx, id, NextRuns::Skip(&why)).await;
+        self.in_tx(Point::Advance, "advance a flow", script).await
     }
     fn take_steps_written(&self) -> bool {
-        std::mem::take(&mut self.lock().left_steps)
+        let mut db = self.db.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut db.left_steps)
     }
     async fn get_flow(&self, tenant: TenantId, id: RunId) -> Result<FlowRecord> {
-        script!(self, Read, "read the flow", [], |tx| flow::get_flow(tx, tenant, id))
+        let script = async move |tx: &mut SimTx<'_>| flow::get_flow(tx, tenant, id).await;
+        self.in_tx(Point::Read, "read the flow", script).await
+    }
+    async fn list_flows(
+        &self,
+        tenant: TenantId,
+        filter: &FlowFilter,
+        before: Option<RunId>,
+        limit: usize,
+    ) -> Result<Page<FlowRecord, RunId>> {
+        let filter = filter.clone();
+        let script = async move |tx: &mut SimTx<'_>| flow::list_flows(tx, tenant, &filter, before, limit).await;
+        self.in_tx(Point::Read, "list flows", script).await
     }
     async fn cancel_flow(&self, tenant: TenantId, actor: &Actor, id: RunId) -> Result<CancelledFlow> {
-        script!(self, Ask, "cancel a flow", [actor], |tx| flow::cancel_flow(tx, tenant, &actor, id))
+        let actor = actor.clone();
+        let script = async move |tx: &mut SimTx<'_>| flow::cancel_flow(tx, tenant, &actor, id).await;
+        self.in_tx(Point::Ask, "cancel a flow", script).await
     }
     async fn rerun_flow(&self, tenant: TenantId, actor: &Actor, ask: RerunFlow) -> Result<FlowRecord> {
-        script!(self, Ask, "rerun a flow", [actor], |tx| flow::rerun_flow(tx, tenant, &actor, &ask))
+        let actor = actor.clone();
+        let script = async move |tx: &mut SimTx<'_>| flow::rerun_flow(tx, tenant, &actor, &ask).await;
+        self.in_tx(Point::Ask, "rerun a flow", script).await
     }
 }
 
@@ -81,7 +107,7 @@ impl FlowTx for SimTx<'_> {
     async fn edges_below(&mut self, job: JobId) -> Result<Edges> {
         self.edges_near(&[job]).await
     }
-    async fn node_runs(&mut self, row: &FlowRow) -> Result<BTreeMap<RunId, NodeRun>> {
+    async fn node_runs(&mut self, runs: &[RunId]) -> Result<BTreeMap<RunId, NodeRun>> {
         let node = |id: RunId| {
             let run = self.db.runs.get(&id)?;
             let node = NodeRun {
@@ -94,7 +120,42 @@ impl FlowTx for SimTx<'_> {
             };
             Some((id, node))
         };
-        Ok(row.run_ids().into_iter().filter_map(node).collect())
+        Ok(runs.iter().copied().filter_map(node).collect())
+    }
+    async fn flow_rows(
+        &mut self,
+        tenant: TenantId,
+        low: RunId,
+        high: Option<RunId>,
+        limit: usize,
+    ) -> Result<(Vec<FlowRow>, Option<RunId>)> {
+        let below = self.db.flows.range(low..).filter(|(id, _)| high.is_none_or(|high| **id < high));
+        let own = below.filter(|(_, row)| row.tenant == tenant).map(|(_, row)| row.clone());
+        let mut rows: Vec<FlowRow> = own.collect();
+        rows.reverse();
+        let more = rows.len() > limit;
+        rows.truncate(limit);
+        let next = rows.last().filter(|_| more).map(|row| row.id);
+        Ok((rows, next))
+    }
+    async fn open_roots(
+        &mut self,
+        tenant: TenantId,
+        low: RunId,
+        high: Option<RunId>,
+        limit: usize,
+    ) -> Result<Vec<RunId>> {
+        let open = self.db.runs.iter().filter(|(id, run)| {
+            **id >= low
+                && high.is_none_or(|high| **id < high)
+                && run.tenant == tenant
+                && run.state.is_open()
+                && self.db.flow_of(**id, run) == Some(**id)
+        });
+        let mut roots: Vec<RunId> = open.map(|(id, _)| *id).collect();
+        roots.sort_unstable_by(|a, b| b.cmp(a));
+        roots.truncate(limit);
+        Ok(roots)
     }
     async fn readable_jobs(&mut self, jobs: &[JobId]) -> Result<Vec<tx::JobRow>> {
         self.load_jobs(jobs).await
@@ -230,23 +291,45 @@ impl Db {
     }
 
     fn insert_child(&mut self, row: &FlowRow, child: &ChildRow, now: DbTime) {
+        let waits = child.waits();
         let due_at = now.max(row.scheduled_at);
-        let mut run = RunRow {
+        let run = RunRow {
+            job: child.job,
+            tenant: row.tenant,
+            cause: child.cause,
+            scheduled_at: row.scheduled_at,
+            due_at,
+            state: child.state,
+            attempt: 0,
+            lost: 0,
+            fence: Fence::default(),
+            node: None,
+            worker: None,
+            incarnation: None,
+            started_at: None,
+            finished_at: (!waits).then_some(now),
             error: child.error.clone(),
+            output: None,
+            skip_reason: child.reason,
             payload: child.payload.clone(),
             flow: Some(row.id),
-            ..RunRow::waiting((child.job, row.tenant), child.cause, row.scheduled_at, due_at)
         };
-        match child.reason {
-            Some(reason) => {
-                run.skip(reason, now);
-                self.insert_run(child.run, run, None, now);
-            }
-            None => {
-                let waiting = WaitingRow { key: child.key.clone(), ..WaitingRow::of(&run, child.priority) };
-                self.insert_waiting(child.run, run, waiting, None, now);
-            }
+        if waits {
+            let waiting = WaitingRow {
+                job: child.job,
+                tenant: row.tenant,
+                priority: child.priority,
+                due_at,
+                late: false,
+                force: false,
+                attempts: 0,
+                queue: child.queue.clone(),
+                rank: child.rank.unwrap_or_default(),
+                key: child.key.clone(),
+            };
+            self.waiting.insert(child.run, waiting);
         }
+        self.insert_run(child.run, run, None, now);
     }
 
     pub(super) fn prune_flows(&mut self, before: DbTime) {

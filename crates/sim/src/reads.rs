@@ -1,43 +1,38 @@
-//! Reads for users: jobs, runs, attempts and audit rows.
+//! Reads for users: jobs, runs, attempts, audit rows and the facts of `explain`.
 
 use everytick_domain::{
-    ids::{JobId, RunId, TenantId},
+    ids::{BackfillId, Fence, IdPrefix, JobId, RunId, TenantId},
+    run::{CauseKind, State},
     time::DbTime,
 };
 
 use super::db::{Db, JobRow, RangeRow, RunRow};
 use everytick_store::{
-    Actor, AttemptRecord, AuditRecord, JobFilter, JobRecord, JobRef, PAGE_BYTES_MAX, Page, Result, RunFilter,
+    AttemptRecord, AuditFilter, AuditRecord, JobFilter, JobRecord, JobRef, PAGE_BYTES_MAX, Page, Result, RunFilter,
     RunRecord, StoreError,
-    shared::{Search, page_of_runs},
 };
 
 impl Db {
-    pub(super) fn find(&self, tenant: TenantId, job: &JobRef) -> Result<&JobRow> {
-        let row = match job {
-            JobRef::Id(id) => self.jobs.get(id),
-            JobRef::Name(name) => self
-                .jobs
-                .values()
-                .find(|row| row.job.tenant == tenant && row.job.deleted_at.is_none() && row.job.spec.name == *name),
-        };
-        row.filter(|row| row.job.tenant == tenant && row.job.deleted_at.is_none()).ok_or(StoreError::NotFound("job"))
-    }
-
-    pub(super) fn job_record(&self, row: &JobRow, now: DbTime) -> JobRecord {
+    fn job_record(&self, row: &JobRow, now: DbTime) -> JobRecord {
         let last_run = self.runs_of(row.job.id).next_back().map(|(id, run)| self.run_record(id, run));
-        JobRecord { job: row.job.clone(), cursor: row.cursor, last_run, now, backlog: None }
+        JobRecord { job: row.job.clone(), cursor: row.cursor, last_run, now, backlog: None, followers: Vec::new() }
     }
 
-    pub(super) fn job_name(&self, job: JobId) -> String {
-        self.jobs.get(&job).map_or_else(String::new, |row| row.job.spec.name.clone())
+    fn cancelled_by(&self, id: RunId, run: &RunRow) -> Option<String> {
+        let (subject, mut trail) = (id.to_string(), self.audit.iter().rev().map(|(_, row)| row));
+        let row = || trail.find(|row| row.action == "cancel" && row.subject == subject);
+        (run.state == State::Cancelled).then(row).flatten().map(|row| row.actor.clone())
+    }
+
+    fn job_name(&self, run: &RunRow) -> String {
+        self.jobs.get(&run.job).map_or_else(String::new, |row| row.job.spec.name.clone())
     }
 
     pub(super) fn run_record(&self, id: RunId, run: &RunRow) -> RunRecord {
         RunRecord {
             id,
             job: run.job,
-            job_name: self.job_name(run.job),
+            job_name: self.job_name(run),
             tenant: run.tenant,
             cause: run.cause,
             scheduled_at: run.scheduled_at,
@@ -56,12 +51,46 @@ impl Db {
             skip_reason: run.skip_reason,
             payload: run.payload.clone(),
             flow: self.flow_of(id, run),
+            cancelled_by: self.cancelled_by(id, run),
             range: None,
         }
     }
 
     fn range_record(&self, id: RunId, row: &RangeRow) -> RunRecord {
-        RunRecord::of_range(id, (row.job, self.job_name(row.job)), row.tenant, row.range, row.recorded_at)
+        RunRecord {
+            id,
+            job: row.job,
+            job_name: self.jobs.get(&row.job).map_or_else(String::new, |job| job.job.spec.name.clone()),
+            tenant: row.tenant,
+            cause: CauseKind::Tick,
+            scheduled_at: row.range.from,
+            due_at: row.range.from,
+            state: State::Skipped,
+            attempt: 0,
+            lost: 0,
+            fence: Fence::default(),
+            node: None,
+            worker: None,
+            started_at: None,
+            finished_at: Some(row.recorded_at),
+            error: None,
+            output: None,
+            skip_reason: Some(row.range.reason),
+            payload: None,
+            flow: None,
+            cancelled_by: None,
+            range: Some(row.range),
+        }
+    }
+
+    pub(super) fn get_job(&self, tenant: TenantId, job: &JobRef, now: DbTime) -> Result<JobRecord> {
+        let row = self.find(tenant, job)?;
+        let follows = |row: &&JobRow, name: &str| row.job.spec.depends_on.iter().any(|parent| parent.job == name);
+        let live = self.jobs.values().filter(|other| other.job.tenant == tenant && other.job.deleted_at.is_none());
+        let followers =
+            live.filter(|other| follows(other, &row.job.spec.name)).map(|other| other.job.spec.name.clone());
+        let followers: std::collections::BTreeSet<String> = followers.collect();
+        Ok(JobRecord { followers: followers.into_iter().collect(), ..self.job_record(row, now) })
     }
 
     pub(super) fn list_jobs(
@@ -118,63 +147,135 @@ impl Db {
         let end = self.search_end(filter, before);
         let runs = self.runs.iter().map(|(id, run)| self.run_record(*id, run));
         let ranges = self.ranges.iter().map(|(id, row)| self.range_record(*id, row));
+        let (low, high) = filter.bounds(before);
         let mut found: Vec<_> = runs
             .chain(ranges)
             .filter(|record| {
                 record.tenant == tenant
                     && end.is_none_or(|end| record.id >= end)
-                    && before.is_none_or(|before| record.id < before)
-                    && filter.job.is_none_or(|job| record.job == job)
-                    && filter.from.is_none_or(|from| record.id >= RunId::floor(from))
-                    && filter.to.is_none_or(|to| record.id < RunId::floor(to))
-                    && (filter.states.is_empty() || filter.states.contains(&record.state))
+                    && record.id >= low
+                    && high.is_none_or(|high| record.id < high)
+                    && self.matches(filter, record)
             })
             .collect();
+        found.sort_unstable_by_key(|record| std::cmp::Reverse(record.id));
+        let more = found.len() > limit;
+        found.truncate(limit);
         for record in &mut found {
             record.output = None;
             record.payload = None;
         }
-        page_of_runs(found, end, limit)
+        Page { next: if more { found.last().map(|record| record.id) } else { end }, items: found }
     }
 
-    /// The lowest run that a list filtered by state reads, if the limit of runs per search ends it.
+    /// Whether the record matches the filter, apart from its bounds.
+    fn matches(&self, filter: &RunFilter, record: &RunRecord) -> bool {
+        let labels = self.jobs.get(&record.job).map(|row| &row.job.spec.labels);
+        let has = |(key, value): &(String, Option<String>)| {
+            let own = labels.and_then(|labels| labels.get(key));
+            own.is_some_and(|own| value.as_ref().is_none_or(|value| value == own))
+        };
+        filter.job.is_none_or(|job| record.job == job)
+            && (filter.states.is_empty() || filter.states.contains(&record.state))
+            && (filter.causes.is_empty() || filter.causes.contains(&record.cause))
+            && filter.flow.is_none_or(|flow| record.flow == Some(flow) || record.id == flow)
+            && filter.labels.iter().all(has)
+    }
+
+    /// The lowest run that a list reads, if the limit of runs per search ends it.
     fn search_end(&self, filter: &RunFilter, before: Option<RunId>) -> Option<RunId> {
-        if Search::of(filter) != Search::Scan {
+        let failed = filter.states == [State::Failed];
+        if !filter.is_narrow() && (filter.states.is_empty() || failed) {
             return None;
         }
+        let (low, high) = filter.bounds(before);
         let asked = self.runs.iter().filter(|(id, run)| {
-            before.is_none_or(|before| **id < before)
+            **id >= low
+                && high.is_none_or(|high| **id < high)
                 && filter.job.is_none_or(|job| run.job == job)
-                && filter.from.is_none_or(|from| **id >= RunId::floor(from))
-                && filter.to.is_none_or(|to| **id < RunId::floor(to))
+                && (!failed || run.state == State::Failed)
         });
         let mut ids: Vec<RunId> = asked.map(|(id, _)| *id).collect();
         ids.sort_unstable_by(|a, b| b.cmp(a));
         ids.get(self.limits.runs_searched_max.saturating_sub(1)).copied()
     }
 
-    pub(super) fn list_attempts(&self, tenant: TenantId, id: RunId) -> Result<Vec<AttemptRecord>> {
-        let run = self.runs.get(&id).filter(|run| run.tenant == tenant).ok_or(StoreError::NotFound("run"))?;
-        let stored = self.attempts.range((id, 0)..=(id, u32::MAX)).map(|(_, attempt)| attempt.clone()).collect();
-        Ok(AttemptRecord::all_of(self.run_record(id, run), stored))
+    pub(super) fn find_backfills(&self, tenant: TenantId, ids: IdPrefix, limit: usize) -> Vec<(BackfillId, String)> {
+        let name = |job: JobId| self.jobs.get(&job).map_or_else(String::new, |row| row.job.spec.name.clone());
+        let own = self.backfills.iter().filter(|(id, row)| row.tenant == tenant && ids.contains(id.uuid()));
+        own.map(|(id, row)| (*id, name(row.job))).take(limit).collect()
     }
 
-    pub(super) fn list_audit(&self, tenant: TenantId, before: Option<i64>, limit: usize) -> Page<AuditRecord, i64> {
-        let wanted = |record: &&AuditRecord| before.is_none_or(|before| record.id < before);
-        let ours = self.audit.iter().rev().filter(|(of, _)| *of == tenant).map(|(_, record)| record);
-        Page::cut(ours.filter(wanted).take(limit.saturating_add(1)).cloned().collect(), limit, |record| record.id)
+    pub(super) fn find_jobs(&self, tenant: TenantId, ids: IdPrefix, limit: usize) -> Vec<(JobId, String)> {
+        let live = self.jobs.iter().filter(|(_, row)| row.job.tenant == tenant && row.job.deleted_at.is_none());
+        let mut found: Vec<_> =
+            live.filter(|(id, _)| ids.contains(id.uuid())).map(|(id, row)| (*id, row.job.spec.name.clone())).collect();
+        found.sort_unstable();
+        found.truncate(limit);
+        found
     }
-    pub(super) fn note(
-        &mut self,
+
+    pub(super) fn list_attempts(&self, tenant: TenantId, id: RunId) -> Result<Vec<AttemptRecord>> {
+        let run = self.runs.get(&id).filter(|run| run.tenant == tenant).ok_or(StoreError::NotFound("run"))?;
+        let mut found: Vec<_> =
+            self.attempts.range((id, 0)..=(id, u32::MAX)).map(|(_, attempt)| attempt.clone()).collect();
+        let outcome = match run.state {
+            State::Waiting | State::Skipped | State::Unknown(_) => return Ok(found),
+            State::Claimed => None,
+            State::Succeeded | State::Failed | State::Cancelled => Some(run.state.word().to_owned()),
+        };
+        if run.attempt > 0 && found.last().is_none_or(|last| last.attempt < run.attempt) {
+            found.push(AttemptRecord {
+                run: id,
+                attempt: run.attempt,
+                fence: run.fence,
+                node: run.node.clone(),
+                worker: run.worker.clone(),
+                started_at: run.started_at,
+                finished_at: run.finished_at,
+                outcome,
+                error: run.error.clone(),
+                output: run.output.clone(),
+            });
+        }
+        Ok(found)
+    }
+
+    pub(super) fn list_audit(
+        &self,
         tenant: TenantId,
-        actor: &Actor,
-        action: &str,
-        subject: String,
-        detail: String,
-        at: DbTime,
-    ) {
-        let id = self.audit.last().map_or(0, |(_, last)| last.id) + 1;
-        let record = AuditRecord { id, at, actor: actor.0.clone(), action: action.to_owned(), subject, detail };
-        self.audit.push((tenant, record));
+        filter: &AuditFilter,
+        before: Option<i64>,
+        limit: usize,
+    ) -> Page<AuditRecord, i64> {
+        let end = self.audit_search_end(tenant, filter, before);
+        let wanted = |row: &&AuditRecord| {
+            before.is_none_or(|before| row.id < before)
+                && end.is_none_or(|end| row.id >= end)
+                && filter.actor.as_ref().is_none_or(|actor| row.actor == *actor)
+                && filter.action.as_ref().is_none_or(|action| row.action == *action)
+                && (filter.subjects.is_empty() || filter.subjects.contains(&row.subject))
+                && filter.from.is_none_or(|from| row.at >= from)
+                && filter.to.is_none_or(|to| row.at < to)
+        };
+        let own = self.audit.iter().rev().filter(|(of, _)| *of == tenant).map(|(_, row)| row);
+        let mut found: Vec<_> = own.filter(wanted).cloned().collect();
+        let more = found.len() > limit;
+        found.truncate(limit);
+        Page { next: if more { found.last().map(|record| record.id) } else { end }, items: found }
+    }
+
+    /// The lowest row that a search by actor or action reads, if the limit of rows per search ends it.
+    fn audit_search_end(&self, tenant: TenantId, filter: &AuditFilter, before: Option<i64>) -> Option<i64> {
+        if filter.actor.is_none() && filter.action.is_none() {
+            return None;
+        }
+        let most = self.limits.runs_searched_max.saturating_sub(1);
+        let own = self.audit.iter().rev().filter(|(of, _)| *of == tenant).map(|(_, row)| row);
+        let own = own.filter(|row| before.is_none_or(|before| row.id < before)).collect::<Vec<_>>();
+        let of = |subject: Option<&String>| {
+            own.iter().filter(|row| subject.is_none_or(|subject| row.subject == *subject)).nth(most).map(|row| row.id)
+        };
+        if filter.subjects.is_empty() { of(None) } else { filter.subjects.iter().filter_map(|one| of(Some(one))).max() }
     }
 }

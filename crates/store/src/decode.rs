@@ -92,6 +92,7 @@ macro_rules! decoders {
                 skip_reason: skip_reason(row)?,
                 payload: row.try_get("payload")?,
                 flow: row.try_get::<Option<Uuid>, _>("flow")?.map(RunId::from_uuid),
+                cancelled_by: None,
                 range: None,
             })
         }

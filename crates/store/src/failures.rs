@@ -12,27 +12,34 @@ pub(crate) fn error_hash(error: &str) -> i64 {
 
 /// How a list finds the runs that match its filter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Search {
+pub(crate) enum Search {
     /// Every run matches: the page ends when it is full.
     All,
-    /// Reads the table of failures.
+    /// Reads the table of failures: the page ends when it is full.
     Failures,
+    /// Reads the table of failures, at most `Limits::runs_searched_max` rows in a page.
+    FailuresScan,
     /// Reads runs, at most `Limits::runs_searched_max` in a page.
     Scan,
 }
 
 impl Search {
-    pub fn of(filter: &RunFilter) -> Self {
-        match filter.states.as_slice() {
-            [] => Self::All,
-            [State::Failed] => Self::Failures,
+    pub(crate) fn of(filter: &RunFilter) -> Self {
+        match (filter.states.as_slice(), filter.is_narrow()) {
+            ([], false) => Self::All,
+            ([State::Failed], false) => Self::Failures,
+            ([State::Failed], true) => Self::FailuresScan,
             _ => Self::Scan,
         }
+    }
+
+    pub(crate) const fn is_of_failures(self) -> bool {
+        matches!(self, Self::Failures | Self::FailuresScan)
     }
 }
 
 /// A page of the items found down to `end`, where the search stopped early, if it did. Sorts the items.
-pub fn page(mut items: Vec<RunRecord>, end: Option<RunId>, limit: usize) -> Page<RunRecord, RunId> {
+pub(crate) fn page(mut items: Vec<RunRecord>, end: Option<RunId>, limit: usize) -> Page<RunRecord, RunId> {
     // Other statements find ranges and runs that outlived their day; those do not stop at `end`.
     items.retain(|run| end.is_none_or(|end| run.id >= end));
     items.sort_unstable_by_key(|run| std::cmp::Reverse(run.id));

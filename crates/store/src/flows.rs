@@ -10,7 +10,7 @@ use everytick_domain::{
     time::DbTime,
 };
 
-use crate::{Actor, IdempotencyKey, Result};
+use crate::{Actor, FlowFilter, IdempotencyKey, Page, Result};
 pub use rows::{
     ChildRow, FlowRow, LockedChild, NextRuns, Output, Rendered, cancel_detail, opens_flow, rerun, rerun_detail, subject,
 };
@@ -115,6 +115,16 @@ pub trait FlowStore: Send + Sync + 'static {
     fn take_steps_written(&self) -> bool;
     /// Returns a flow. If its root has not ended, the flow shows the current graph.
     async fn get_flow(&self, tenant: TenantId, flow: RunId) -> Result<FlowRecord>;
+    /// Flows, newest first, before the given id. A flow whose root has not ended is listed only if the root is among the
+    /// newest [`crate::tx::flow::ROOTS_SEARCHED_MAX`] runs of the page's time. A page may have fewer items than `limit`, and a
+    /// position of the next page.
+    async fn list_flows(
+        &self,
+        tenant: TenantId,
+        filter: &FlowFilter,
+        before: Option<RunId>,
+        limit: usize,
+    ) -> Result<Page<FlowRecord, RunId>>;
     /// Cancels the open runs of a flow. It starts no more runs. An ended flow is refused: [`StoreError::FlowEnded`].
     async fn cancel_flow(&self, tenant: TenantId, actor: &Actor, flow: RunId) -> Result<CancelledFlow>;
     /// Creates a new flow, whose first runs wait.

@@ -36,7 +36,7 @@ use async_trait::async_trait;
 use everytick_domain::{
     calendar::Calendar,
     explain::{Facts, Question, RunFacts},
-    ids::{Fence, Incarnation, JobId, RunId, TenantId, Version},
+    ids::{BackfillId, Fence, IdPrefix, Incarnation, JobId, RunId, TenantId, Version},
     partition::PartitionSet,
     recovery::{Ledger, Window},
     time::{DbTime, Span},
@@ -308,7 +308,7 @@ pub trait Store: QueueStore + BackfillStore + FlowStore {
     async fn load_run_facts(&self, tenant: TenantId, run: RunId) -> Result<RunFacts>;
     async fn get_run(&self, tenant: TenantId, run: RunId) -> Result<RunRecord>;
     /// Runs and skipped ranges, newest first, before the given id, without outputs. Finds failed runs without reading
-    /// others; for other states a page reads at most `Limits::runs_searched_max` runs.
+    /// others; by another state, a cause, a flow or a label, a page reads at most `Limits::runs_searched_max` runs.
     async fn list_runs(
         &self,
         tenant: TenantId,
@@ -318,7 +318,19 @@ pub trait Store: QueueStore + BackfillStore + FlowStore {
     ) -> Result<Page<RunRecord, RunId>>;
     /// Every attempt of a run, first to last.
     async fn list_attempts(&self, tenant: TenantId, run: RunId) -> Result<Vec<AttemptRecord>>;
-    async fn list_audit(&self, tenant: TenantId, before: Option<i64>, limit: usize) -> Result<Page<AuditRecord, i64>>;
+    /// Audit rows, newest first, before the given number. With an actor or an action, a page reads at most
+    /// `Limits::runs_searched_max` rows of each subject.
+    async fn list_audit(
+        &self,
+        tenant: TenantId,
+        filter: &AuditFilter,
+        before: Option<i64>,
+        limit: usize,
+    ) -> Result<Page<AuditRecord, i64>>;
+    /// Live jobs whose ids begin like this, by id, with their names; at most `limit`.
+    async fn find_jobs(&self, tenant: TenantId, ids: IdPrefix, limit: usize) -> Result<Vec<(JobId, String)>>;
+    /// Backfills whose ids begin like this, by id, with the names of their jobs; at most `limit`.
+    async fn find_backfills(&self, tenant: TenantId, ids: IdPrefix, limit: usize) -> Result<Vec<(BackfillId, String)>>;
 
     /// Removes runs that ended before `before`. Never removes an open run, a job's last run, or a tick at or above its
     /// job's cursor. Likewise removes skip ranges, deleted jobs without runs, and old idempotency keys. Deletes at most

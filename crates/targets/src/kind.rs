@@ -77,6 +77,13 @@ pub struct KindInfo {
     pub flags: &'static [Flag],
     /// One line for lists, from the form that the API answers.
     pub summary: fn(&Value) -> Option<String>,
+    /// Further facts for the view of one job, from the same form: name and value. Values that may be credentials are left out.
+    pub details: fn(&Value) -> Vec<(&'static str, String)>,
+}
+
+/// For kinds whose summary says everything.
+pub(crate) fn no_details(_: &Value) -> Vec<(&'static str, String)> {
+    Vec::new()
 }
 
 /// A flag of `everytick job create` and `job update` that sets a field of the target.

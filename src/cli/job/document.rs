@@ -34,7 +34,7 @@ pub(super) struct Document {
 }
 
 /// Fields that the server adds to a job. Reading a file drops them, so that the output of `job get -o json` is valid input.
-const SET_BY_SERVER: [&str; 12] = [
+const SET_BY_SERVER: [&str; 14] = [
     "id",
     "version",
     "created_at",
@@ -47,6 +47,8 @@ const SET_BY_SERVER: [&str; 12] = [
     "effective_at",
     "cancelled",
     "warnings",
+    "backlog",
+    "followers",
 ];
 
 impl Document {

@@ -46,6 +46,7 @@ pub(super) struct JobView {
     backlog: Option<BacklogView>,
     cancelling: bool,
     warnings: Vec<Fault>,
+    followers: Vec<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -216,7 +217,7 @@ pub(super) fn print_job(out: Output, job: JobView) -> anyhow::Result<()> {
         job.longest_retry().map_or_else(|| "0s".to_owned(), |total| format!("at most {total}")),
         job.on_lost,
     );
-    Ok(out.facts(vec![
+    let mut facts = vec![
         ("Name", Text::strong(&job.name)),
         ("Id", Text::plain(&job.id)),
         ("Status", job.status()),
@@ -225,6 +226,9 @@ pub(super) fn print_job(out: Output, job: JobView) -> anyhow::Result<()> {
         ("Labels", Text::plain(labels.join(", "))),
         ("Schedule", Text::plain(job.full_schedule(out))),
         ("Target", Text::plain(job.target_summary())),
+    ];
+    facts.extend(job.target_details().into_iter().map(|(name, text)| (name, Text::plain(text))));
+    facts.extend([
         ("Payload", Text::plain(job.payload.as_ref().map(|raw| raw.get()).unwrap_or_default())),
         ("Timeout", Text::plain(&job.timeout)),
         ("Retries", Text::plain(retry)),
@@ -234,13 +238,15 @@ pub(super) fn print_job(out: Output, job: JobView) -> anyhow::Result<()> {
         ("Home region", some(&job.home_region)),
         ("Kept for", some(&job.keep)),
         ("After", Text::plain(job.depends_on.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))),
+        ("Followers", Text::plain(job.followers.join(", "))),
         ("Backlog", Text::plain(job.backlog.as_ref().map(BacklogView::summary).unwrap_or_default())),
         ("Next tick", out.time_of(job.next_tick.as_ref())),
         ("Last run", job.last_run.as_ref().map_or(Text::plain(""), |run| run.in_short(out))),
         ("Version", Text::plain(job.version.to_string())),
         ("Created", Text::plain(format!("{} by {}", out.time(&job.created_at), job.created_by))),
         ("Updated", Text::plain(out.time(&job.updated_at))),
-    ])?)
+    ]);
+    Ok(out.facts(facts)?)
 }
 
 impl JobView {
@@ -311,6 +317,10 @@ impl JobView {
             text += &format!(", except on {}", schedule.exclude.join(", "));
         }
         text
+    }
+
+    fn target_details(&self) -> Vec<(&'static str, String)> {
+        KINDS.iter().flat_map(|info| (info.details)(&self.target[info.kind.word()])).collect()
     }
 
     pub(super) fn target_summary(&self) -> String {

@@ -13,7 +13,8 @@ use everytick_domain::{
     time::Span,
 };
 use everytick_store::{
-    AttemptRecord, IdempotencyKey, NewBackfill, NewJob, NewRun, PutCalendar, RunFilter, RunRecord, SqliteStore, Store,
+    AttemptRecord, AuditFilter, IdempotencyKey, NewBackfill, NewJob, NewRun, PutCalendar, RunFilter, RunRecord,
+    SqliteStore, Store,
     conformance::{
         Bench, OTHER_TENANT, TENANT, actor, by_name, job_id, new_run, overlapping, range, s, settle, spec, tick, ticks,
     },
@@ -189,7 +190,7 @@ pub(super) async fn look_at(store: &dyn Store, installation: &Installation) -> S
         }
         let calendars = store.list_calendars(tenant, None, 100).await.unwrap().items;
         seen.calendars.extend(calendars.iter().map(|calendar| format!("{calendar:?}")));
-        let audit = store.list_audit(tenant, None, 1_000).await.unwrap().items;
+        let audit = store.list_audit(tenant, &AuditFilter::default(), None, 1_000).await.unwrap().items;
         seen.last_audit = audit.iter().map(|record| record.id).max().unwrap_or_default().max(seen.last_audit);
         seen.audit.extend(audit.iter().map(|record| format!("{record:?}")));
     }

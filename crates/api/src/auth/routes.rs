@@ -50,6 +50,7 @@ const ROUTES: &[(&str, &str, Permission)] = &[
     ("POST", "/api/v1/runs/{id}/release", Work),
     ("POST", "/api/v1/runs/{id}/cancel", Control),
     ("POST", "/api/v1/runs/{id}/rerun", Control),
+    ("GET", "/api/v1/flows", Read),
     ("GET", "/api/v1/flows/{id}", Read),
     ("POST", "/api/v1/flows/{id}/cancel", Control),
     ("POST", "/api/v1/flows/{id}/rerun", Control),

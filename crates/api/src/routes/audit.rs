@@ -1,12 +1,14 @@
 //! The audit trail.
 
 use axum::Json;
+use everytick_engine::types::AuditFilter;
 
 use super::{Shared, State};
 use crate::{
     error::Result,
     paging,
     params::Params,
+    prefix,
     wire::audit::{AuditEntry, AuditPage},
 };
 
@@ -16,15 +18,27 @@ use crate::{
     path = "/api/v1/audit",
     tag = "audit",
     params(
+        ("actor" = Option<String>, Query, description = "Only changes by this actor"),
+        ("action" = Option<String>, Query, description = "Only this action", example = "pause"),
+        ("subject" = Option<String>, Query, description = "Only changes of this object: the name of a job, queue or calendar, or an id or the beginning of one"),
+        ("from" = Option<String>, Query, format = DateTime, description = "At or after this instant"),
+        ("to" = Option<String>, Query, format = DateTime, description = "Before this instant"),
         ("limit" = Option<usize>, Query, minimum = 1, maximum = 1000),
         ("cursor" = Option<String>, Query, description = "The `next_cursor` of the previous page", pattern = "^[A-Za-z0-9_-]+$"),
     ),
     responses((status = 200, description = "A page of the audit trail", body = AuditPage))
 )]
 pub(crate) async fn list_audit(State(api): Shared, mut params: Params) -> Result<Json<AuditPage>> {
+    let (from, to) = params.period();
+    let mut filter =
+        AuditFilter { actor: params.one("actor"), action: params.one("action"), subjects: Vec::new(), from, to };
+    let subject = params.one("subject");
     let (limit, before) = paging::asked::<i64>(&mut params);
     params.finish()?;
-    let page = api.queries().audit(api.tenant(), before, limit).await?;
+    if let Some(subject) = subject {
+        filter.subjects = prefix::audit_subjects(&api, &subject).await?;
+    }
+    let page = api.queries().audit(api.tenant(), &filter, before, limit).await?;
     let items = page.items.into_iter().map(AuditEntry::from).collect();
     Ok(Json(AuditPage { items, next_cursor: page.next.as_ref().map(paging::cursor) }))
 }

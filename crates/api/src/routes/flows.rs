@@ -1,17 +1,52 @@
-//! Flows: read, cancel, rerun.
+//! Flows: list, read, cancel, rerun.
 
 use axum::{Json, response::Response};
+use everytick_domain::flow::FlowState;
+use everytick_engine::types::FlowFilter;
 
 use super::{Shared, State, created};
 use crate::{
     body::JsonBody,
     error::Result,
-    params::{Params, RunPath},
+    paging::{self, FlowPlace},
+    params::{FlowPath, Params},
     wire::{
         IdempotencyKey, Problem,
-        flow::{CancelledFlow, Flow, RerunRequest},
+        flow::{CancelledFlow, Flow, FlowPage, FlowSummary, RerunRequest},
     },
 };
+
+/// List flows, newest first
+///
+/// A flow whose root run has not ended is listed while that run is among the newest 10,000 runs of the page's time.
+#[utoipa::path(
+    get,
+    path = "/api/v1/flows",
+    tag = "flows",
+    params(
+        ("from" = Option<String>, Query, format = DateTime, description = "Its id is of this instant or later: the instant of its root run, or of the rerun"),
+        ("to" = Option<String>, Query, format = DateTime, description = "Its id is of an instant before this one"),
+        ("status" = Option<String>, Query, description = "States, separated by commas", pattern = "^(running|succeeded|failed|cancelled)(,(running|succeeded|failed|cancelled))*$", example = "running,failed"),
+        ("limit" = Option<usize>, Query, minimum = 1, maximum = 1000),
+        ("cursor" = Option<String>, Query, description = "The `next_cursor` of the previous page", pattern = "^[A-Za-z0-9_-]+$"),
+    ),
+    responses((status = 200, description = "A page of flows", body = FlowPage))
+)]
+pub(crate) async fn list_flows(State(api): Shared, mut params: Params) -> Result<Json<FlowPage>> {
+    let states: Vec<&str> = FlowState::ALL.iter().map(|state| state.word()).collect();
+    let (from, to) = params.period();
+    let filter = FlowFilter {
+        from,
+        to,
+        states: params.words("status", "state of a flow", &states, FlowState::from_word),
+        ids: None,
+    };
+    let (limit, before) = paging::asked::<FlowPlace>(&mut params);
+    params.finish()?;
+    let page = api.queries().flows(api.tenant(), &filter, before.map(|FlowPlace(id)| id), limit).await?;
+    let items = page.items.iter().map(FlowSummary::from).collect();
+    Ok(Json(FlowPage { items, next_cursor: page.next.map(|id| paging::cursor(&FlowPlace(id))) }))
+}
 
 /// Get a flow
 ///
@@ -20,13 +55,13 @@ use crate::{
     get,
     path = "/api/v1/flows/{id}",
     tag = "flows",
-    params(("id" = String, Path, format = Uuid, description = "The flow's id: the `flow` of its runs")),
+    params(("id" = String, Path, description = "The flow's id, which is the `flow` of its runs, or a beginning of at least 8 digits that no other flow has")),
     responses(
         (status = 200, description = "The flow and its jobs", body = Flow),
         (status = 404, description = "No such flow", body = Problem, content_type = "application/problem+json"),
     )
 )]
-pub(crate) async fn get_flow(State(api): Shared, RunPath(id): RunPath, params: Params) -> Result<Json<Flow>> {
+pub(crate) async fn get_flow(State(api): Shared, FlowPath(id): FlowPath, params: Params) -> Result<Json<Flow>> {
     params.finish()?;
     Ok(Json(api.queries().flow(api.tenant(), id).await?.into()))
 }
@@ -38,7 +73,7 @@ pub(crate) async fn get_flow(State(api): Shared, RunPath(id): RunPath, params: P
     post,
     path = "/api/v1/flows/{id}/cancel",
     tag = "flows",
-    params(("id" = String, Path, format = Uuid, description = "The flow's id")),
+    params(("id" = String, Path, description = "The flow's id, or a beginning of at least 8 digits that no other flow has")),
     responses(
         (status = 200, description = "The flow and the cancelled runs", body = CancelledFlow),
         (status = 404, description = "No such flow", body = Problem, content_type = "application/problem+json"),
@@ -47,7 +82,7 @@ pub(crate) async fn get_flow(State(api): Shared, RunPath(id): RunPath, params: P
 )]
 pub(crate) async fn cancel_flow(
     State(api): Shared,
-    RunPath(id): RunPath,
+    FlowPath(id): FlowPath,
     params: Params,
 ) -> Result<Json<CancelledFlow>> {
     params.finish()?;
@@ -63,7 +98,7 @@ pub(crate) async fn cancel_flow(
     path = "/api/v1/flows/{id}/rerun",
     tag = "flows",
     params(
-        ("id" = String, Path, format = Uuid, description = "The flow's id"),
+        ("id" = String, Path, description = "The flow's id, or a beginning of at least 8 digits that no other flow has"),
         ("Idempotency-Key" = Option<IdempotencyKey>, Header, description = "Identifies this request and its repeats for one day"),
     ),
     request_body(content = Option<RerunRequest>),
@@ -74,7 +109,7 @@ pub(crate) async fn cancel_flow(
 )]
 pub(crate) async fn rerun_flow(
     State(api): Shared,
-    RunPath(id): RunPath,
+    FlowPath(id): FlowPath,
     params: Params,
     body: JsonBody,
 ) -> Result<Response> {

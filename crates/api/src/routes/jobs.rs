@@ -102,7 +102,7 @@ pub(crate) async fn list_jobs(State(api): Shared, mut params: Params) -> Result<
         enabled: params.flag("enabled"),
         paused: params.flag("paused"),
         target: params.one("target"),
-        labels: params.all("label").into_iter().map(label).collect(),
+        labels: params.labels(),
         q: params.one("q").filter(|q| !q.is_empty()),
     };
     if let Some(other) = filter.target.as_deref().filter(|kind| TargetKind::from_word(kind).is_none()) {
@@ -120,13 +120,6 @@ pub(crate) async fn list_jobs(State(api): Shared, mut params: Params) -> Result<
     Ok(Json(JobPage { items, next_cursor: page.next.as_ref().map(paging::cursor) }))
 }
 
-fn label(text: String) -> (String, Option<String>) {
-    match text.split_once('=') {
-        Some((key, value)) => (key.to_owned(), Some(value.to_owned())),
-        None => (text, None),
-    }
-}
-
 /// Read a job
 #[utoipa::path(
     get,
@@ -141,7 +134,7 @@ fn label(text: String) -> (String, Option<String>) {
 pub(crate) async fn get_job(State(api): Shared, JobPath(job): JobPath, params: Params) -> Result<Response> {
     params.finish()?;
     let record = api.queries().job(api.tenant(), &job).await?;
-    Ok(tagged(record.job.version, Json(Job::from(&record)).into_response()))
+    Ok(tagged(record.job.version, Json(Job::whole(&record)).into_response()))
 }
 
 /// Replace a job's definition

@@ -63,6 +63,7 @@ pub(crate) fn all() -> OpenApiRouter<Arc<Api>> {
         .routes(routes!(runs::cancel_run))
         .routes(routes!(runs::rerun))
         .routes(routes!(runs::settle_run))
+        .routes(routes!(flows::list_flows))
         .routes(routes!(flows::get_flow))
         .routes(routes!(flows::cancel_flow))
         .routes(routes!(flows::rerun_flow))

@@ -187,7 +187,7 @@ pub(crate) async fn release_run(
     post,
     path = "/api/v1/runs/{id}/heartbeat",
     tag = "queues",
-    params(("id" = String, Path, format = Uuid, description = "The run's id")),
+    params(("id" = String, Path, description = "The run's id, or a beginning of at least 8 digits that no other run has")),
     request_body(content = BeatRequest),
     responses(
         (status = 200, description = "The new end of the claim, or that the run was cancelled", body = BeatAnswer),
@@ -214,7 +214,7 @@ pub(crate) async fn beat(
     post,
     path = "/api/v1/runs/{id}/log",
     tag = "queues",
-    params(("id" = String, Path, format = Uuid, description = "The run's id")),
+    params(("id" = String, Path, description = "The run's id, or a beginning of at least 8 digits that no other run has")),
     request_body(content = LogRequest),
     responses(
         (status = 200, description = "The text was appended", body = LogAnswer),

@@ -12,7 +12,7 @@ use axum::{
 };
 use everytick_domain::{
     ids::{JobId, RunId},
-    run::State as RunState,
+    run::{CauseKind, State as RunState},
 };
 use everytick_engine::types::{JobRef, RunFilter};
 use futures::{Stream, StreamExt as _, stream};
@@ -26,6 +26,7 @@ use crate::{
     error::{ApiError, Result},
     paging,
     params::{JobPath, Params, RunPath, job_ref},
+    prefix,
     server::{Carrier, LongRequest},
     wire::{
         IdempotencyKey, Name, Problem,
@@ -43,6 +44,9 @@ use crate::{
         ("from" = Option<String>, Query, format = DateTime, description = "Scheduled at or after this instant"),
         ("to" = Option<String>, Query, format = DateTime, description = "Scheduled before this instant"),
         ("status" = Option<String>, Query, description = "States, separated by commas", pattern = "^(waiting|claimed|succeeded|failed|cancelled|skipped)(,(waiting|claimed|succeeded|failed|cancelled|skipped))*$", example = "failed,cancelled"),
+        ("cause" = Option<String>, Query, description = "Causes, separated by commas", pattern = "^(tick|request|backfill|parent)(,(tick|request|backfill|parent))*$", example = "tick,backfill"),
+        ("flow" = Option<String>, Query, description = "Only runs of this flow: its id, or a beginning of at least 8 digits that no other flow has"),
+        ("label" = Option<Vec<String>>, Query, description = "`key` or `key=value`; the job of a run must match all of them"),
         ("limit" = Option<usize>, Query, minimum = 1, maximum = 1000),
         ("cursor" = Option<String>, Query, description = "The `next_cursor` of the previous page", pattern = "^[A-Za-z0-9_-]+$"),
     ),
@@ -53,7 +57,7 @@ use crate::{
 )]
 pub(crate) async fn list_runs(State(api): Shared, mut params: Params) -> Result<Json<RunPage>> {
     let named = params.one("job");
-    let asked = Asked::read(params)?;
+    let asked = Asked::read(&api, params).await?;
     let job = match named {
         // By id also after the job was deleted, while its runs are kept.
         Some(named) => match job_ref(&named) {
@@ -75,6 +79,9 @@ pub(crate) async fn list_runs(State(api): Shared, mut params: Params) -> Result<
         ("from" = Option<String>, Query, format = DateTime, description = "Scheduled at or after this instant"),
         ("to" = Option<String>, Query, format = DateTime, description = "Scheduled before this instant"),
         ("status" = Option<String>, Query, description = "States, separated by commas", pattern = "^(waiting|claimed|succeeded|failed|cancelled|skipped)(,(waiting|claimed|succeeded|failed|cancelled|skipped))*$", example = "failed,cancelled"),
+        ("cause" = Option<String>, Query, description = "Causes, separated by commas", pattern = "^(tick|request|backfill|parent)(,(tick|request|backfill|parent))*$", example = "tick,backfill"),
+        ("flow" = Option<String>, Query, description = "Only runs of this flow: its id, or a beginning of at least 8 digits that no other flow has"),
+        ("label" = Option<Vec<String>>, Query, description = "`key` or `key=value`; the job of a run must match all of them"),
         ("limit" = Option<usize>, Query, minimum = 1, maximum = 1000),
         ("cursor" = Option<String>, Query, description = "The `next_cursor` of the previous page", pattern = "^[A-Za-z0-9_-]+$"),
     ),
@@ -84,7 +91,7 @@ pub(crate) async fn list_runs(State(api): Shared, mut params: Params) -> Result<
     )
 )]
 pub(crate) async fn list_job_runs(State(api): Shared, JobPath(job): JobPath, params: Params) -> Result<Json<RunPage>> {
-    let asked = Asked::read(params)?;
+    let asked = Asked::read(&api, params).await?;
     let job = api.queries().job_id(api.tenant(), &job).await?;
     list(&api, Some(job), asked).await
 }
@@ -97,32 +104,26 @@ struct Asked {
 }
 
 impl Asked {
-    fn read(mut params: Params) -> Result<Self> {
-        let filter =
-            RunFilter { job: None, from: params.parsed("from"), to: params.parsed("to"), states: states(&mut params) };
-        if let (Some(from), Some(to)) = (filter.from, filter.to)
-            && to <= from
-        {
-            params.refuse("to", format!("{to} is not after from ({from}); the period ends before to"));
-        }
+    async fn read(api: &Call, mut params: Params) -> Result<Self> {
+        let states: Vec<&str> = RunState::ALL.iter().map(|state| state.word()).collect();
+        let causes: Vec<&str> = CauseKind::ALL.iter().map(|cause| cause.word()).collect();
+        let (from, to) = params.period();
+        let mut filter = RunFilter {
+            from,
+            to,
+            states: params.words("status", "state", &states, RunState::from_word),
+            causes: params.words("cause", "cause", &causes, CauseKind::from_word),
+            labels: params.labels(),
+            ..RunFilter::default()
+        };
+        let flow = params.one("flow");
         let (limit, before) = paging::asked(&mut params);
         params.finish()?;
+        if let Some(flow) = flow {
+            filter.flow = Some(prefix::flow(api, &flow).await?);
+        }
         Ok(Self { filter, limit, before })
     }
-}
-
-fn states(params: &mut Params) -> Vec<RunState> {
-    let mut states = Vec::new();
-    for word in params.all("status").iter().flat_map(|words| words.split(',')) {
-        match RunState::from_word(word) {
-            Some(state) => states.push(state),
-            None => {
-                let known = RunState::ALL.iter().map(|state| state.word()).collect::<Vec<_>>().join(", ");
-                params.refuse("status", format!("{word:?} is not a state; write one or more of {known}"));
-            }
-        }
-    }
-    states
 }
 
 async fn list(api: &Call, job: Option<JobId>, asked: Asked) -> Result<Json<RunPage>> {
@@ -139,7 +140,7 @@ async fn list(api: &Call, job: Option<JobId>, asked: Asked) -> Result<Json<RunPa
     get,
     path = "/api/v1/runs/{id}",
     tag = "runs",
-    params(("id" = String, Path, format = Uuid, description = "The run's id")),
+    params(("id" = String, Path, description = "The run's id, or a beginning of at least 8 digits that no other run has")),
     responses(
         (status = 200, description = "The run", body = Run),
         (status = 404, description = "No such run", body = Problem, content_type = "application/problem+json"),
@@ -155,7 +156,7 @@ pub(crate) async fn get_run(State(api): Shared, RunPath(id): RunPath, params: Pa
     get,
     path = "/api/v1/runs/{id}/attempts",
     tag = "runs",
-    params(("id" = String, Path, format = Uuid, description = "The run's id")),
+    params(("id" = String, Path, description = "The run's id, or a beginning of at least 8 digits that no other run has")),
     responses(
         (status = 200, description = "The attempts", body = AttemptPage),
         (status = 404, description = "No such run", body = Problem, content_type = "application/problem+json"),
@@ -180,7 +181,7 @@ pub(crate) async fn list_attempts(
     get,
     path = "/api/v1/runs/{id}/log",
     tag = "runs",
-    params(("id" = String, Path, format = Uuid, description = "The run's id")),
+    params(("id" = String, Path, description = "The run's id, or a beginning of at least 8 digits that no other run has")),
     responses(
         (status = 200, description = "The tail as text, or events while the run is in progress", content((String = "text/plain"), (String = "text/event-stream"))),
         (status = 404, description = "No such run", body = Problem, content_type = "application/problem+json"),
@@ -273,7 +274,7 @@ fn whole_characters(bytes: &mut Vec<u8>) -> String {
     post,
     path = "/api/v1/runs/{id}/cancel",
     tag = "runs",
-    params(("id" = String, Path, format = Uuid, description = "The run's id")),
+    params(("id" = String, Path, description = "The run's id, or a beginning of at least 8 digits that no other run has")),
     responses(
         (status = 200, description = "The cancelled run", body = Run),
         (status = 404, description = "No such run", body = Problem, content_type = "application/problem+json"),
@@ -293,7 +294,7 @@ pub(crate) async fn cancel_run(State(api): Shared, RunPath(id): RunPath, params:
     path = "/api/v1/runs/{id}/rerun",
     tag = "runs",
     params(
-        ("id" = String, Path, format = Uuid, description = "The run's id"),
+        ("id" = String, Path, description = "The run's id, or a beginning of at least 8 digits that no other run has"),
         ("Idempotency-Key" = Option<IdempotencyKey>, Header, description = "Identifies this request and its repeats for one day"),
     ),
     responses(
@@ -320,7 +321,7 @@ pub(crate) async fn rerun(
     post,
     path = "/api/v1/runs/{id}/settle",
     tag = "runs",
-    params(("id" = String, Path, format = Uuid, description = "The run's id")),
+    params(("id" = String, Path, description = "The run's id, or a beginning of at least 8 digits that no other run has")),
     request_body(content = SettleRequest),
     responses(
         (status = 200, description = "The run: ended, or waiting for its next attempt", body = Run),

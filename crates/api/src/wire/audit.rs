@@ -36,6 +36,7 @@ impl From<AuditRecord> for AuditEntry {
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct AuditPage {
     pub(crate) items: Vec<AuditEntry>,
-    /// Cursor of the next page; `null` on the last page.
+    /// Cursor of the next page; `null` on the last page. A page searches a limited number of rows, so it can have fewer items than
+    /// `limit`, even none, and still have a cursor.
     pub(crate) next_cursor: Option<String>,
 }

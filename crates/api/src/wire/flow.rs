@@ -3,6 +3,7 @@
 use everytick_domain::{
     flow::FlowState as DomainState,
     ids::{JobId, RunId},
+    run::State,
     time::DbTime,
 };
 use everytick_engine::types::{self, FlowNode, FlowRecord};
@@ -59,6 +60,61 @@ pub(crate) struct Flow {
     cancelled_at: Option<DbTime>,
     /// Ordered: parents before their children.
     nodes: Vec<Node>,
+}
+
+/// A flow as an item of a list.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct FlowSummary {
+    /// The id of the root run; a rerun has its own id.
+    #[schema(value_type = String, format = Uuid)]
+    id: RunId,
+    /// The job of the root run; `null` for a rerun.
+    #[schema(required)]
+    root: Option<String>,
+    #[schema(inline)]
+    state: FlowState,
+    #[schema(value_type = String, format = DateTime)]
+    opened_at: DbTime,
+    #[schema(value_type = String, format = DateTime)]
+    scheduled_at: DbTime,
+    #[schema(required, value_type = Option<String>, format = Uuid)]
+    rerun_of: Option<RunId>,
+    #[schema(required, value_type = Option<String>, format = DateTime)]
+    cancelled_at: Option<DbTime>,
+    /// How many jobs it has.
+    jobs: usize,
+    /// How many of them have a run that has ended, or a skip.
+    ended: usize,
+    /// How many of them have a run that failed.
+    failed: usize,
+}
+
+impl From<&FlowRecord> for FlowSummary {
+    fn from(flow: &FlowRecord) -> Self {
+        let states = || flow.nodes.iter().filter_map(|node| node.run.as_ref()).map(|run| run.state);
+        Self {
+            id: flow.id,
+            root: flow.root.clone(),
+            state: flow.state.into(),
+            opened_at: flow.opened_at,
+            scheduled_at: flow.scheduled_at,
+            rerun_of: flow.rerun_of,
+            cancelled_at: flow.cancelled_at,
+            jobs: flow.nodes.len(),
+            ended: states().filter(|state| !state.is_open()).count(),
+            failed: states().filter(|state| *state == State::Failed).count(),
+        }
+    }
+}
+
+/// A page of flows, newest first.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct FlowPage {
+    pub(crate) items: Vec<FlowSummary>,
+    /// Cursor of the next page; `null` on the last page. A page can have fewer items than `limit`, even none, and still have a
+    /// cursor.
+    #[schema(required)]
+    pub(crate) next_cursor: Option<String>,
 }
 
 /// A job of a flow.

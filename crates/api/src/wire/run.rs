@@ -103,6 +103,9 @@ pub(crate) struct Run {
     /// The flow that it belongs to or starts; `null` when it has none.
     #[schema(required, value_type = Option<String>, format = Uuid)]
     flow: Option<RunId>,
+    /// Who cancelled it; `null` for a run that was not cancelled, or that a newer run superseded.
+    #[schema(required)]
+    cancelled_by: Option<String>,
     /// The first tick of a skipped range.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
@@ -140,6 +143,7 @@ impl From<RunRecord> for Run {
             output: run.output,
             skip_reason: run.skip_reason.map(Into::into),
             flow: run.flow,
+            cancelled_by: run.cancelled_by,
             from: run.range.map(|range| range.from),
             to: run.range.map(|range| range.to),
             count: run.range.map(|range| range.count),

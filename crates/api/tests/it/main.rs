@@ -12,6 +12,7 @@ mod document;
 mod flows;
 mod guard;
 mod jobs;
+mod lists;
 mod queues;
 mod redrive;
 mod refusals;

@@ -36,7 +36,7 @@ async fn a_triggered_run_waits_and_a_second_one_is_skipped_unless_forced() {
         "id": null, "scheduled_at": null, "due_at": null, "job": "j", "job_id": made["id"], "cause": "request",
         "state": "waiting", "attempt": 0, "lost": 0, "fence": 0, "node": null, "worker": null, "started_at": null,
         "finished_at": null, "duration_ms": null, "error": null, "output": null, "output_truncated_bytes": null,
-        "skip_reason": null, "flow": null,
+        "skip_reason": null, "flow": null, "cancelled_by": null,
     });
     assert_eq!(rest, expected);
     let skipped = server.post("/api/v1/jobs/j/trigger", Value::Null).await.expect(201);

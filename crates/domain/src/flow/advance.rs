@@ -33,6 +33,13 @@ pub enum FlowState {
 }
 
 impl FlowState {
+    pub const ALL: [Self; 4] = [Self::Running, Self::Succeeded, Self::Failed, Self::Cancelled];
+
+    #[must_use]
+    pub fn from_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| state.word() == word)
+    }
+
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {

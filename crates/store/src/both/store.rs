@@ -6,23 +6,23 @@ use async_trait::async_trait;
 use everytick_domain::{
     calendar::Calendar,
     explain::{Facts, Question, RunFacts},
-    ids::{Fence, Incarnation, JobId, RunId, TenantId, Version},
+    ids::{BackfillId, Fence, IdPrefix, Incarnation, JobId, RunId, TenantId, Version},
     partition::PartitionSet,
     recovery::{Ledger, Window},
     time::{DbTime, Span},
 };
 
 use super::{
-    DbStore, PARTITIONS, accept, backlog, calendars, cancel, changes, claim, cursors, horizon, lease, ledgers, lost,
-    node, prune, range, read, record, repair, settle, unreadable,
+    DbStore, PARTITIONS, accept, backlog, calendars, cancel, changes, claim, cursors, history, horizon, lease, ledgers,
+    lost, node, prune, range, read, record, repair, settle, unreadable,
 };
 use crate::tx::{calendar, cancel as cancels, create, explain as explains, in_read, in_tx, redrive, trigger};
 use crate::{
-    AcceptedRun, Actor, AttemptRecord, AuditRecord, BacklogStep, Beat, Busy, CalendarPut, CalendarRecord, CancelledJob,
-    CancelledRun, ChangeMark, ChangedJob, Changes, ClaimedRun, Cluster, Created, EditJob, Edited, IdempotencyKey,
-    JobFilter, JobRecord, JobRef, JobTicks, KeptOutput, Lease, ListedClaims, LoadedJob, NewJob, NewRun, NodeInfo, Page,
-    Pruned, PutCalendar, Raise, RangeAnswer, RangePlan, Recorded, Redrive, Redriven, Result, RunFilter, RunRecord,
-    Settle, SettleAnswer, Store, Supersede, UnreadableRows, Waiting, WaitingRun, Walked,
+    AcceptedRun, Actor, AttemptRecord, AuditFilter, AuditRecord, BacklogStep, Beat, Busy, CalendarPut, CalendarRecord,
+    CancelledJob, CancelledRun, ChangeMark, ChangedJob, Changes, ClaimedRun, Cluster, Created, EditJob, Edited,
+    IdempotencyKey, JobFilter, JobRecord, JobRef, JobTicks, KeptOutput, Lease, ListedClaims, LoadedJob, NewJob, NewRun,
+    NodeInfo, Page, Pruned, PutCalendar, Raise, RangeAnswer, RangePlan, Recorded, Redrive, Redriven, Result, RunFilter,
+    RunRecord, Settle, SettleAnswer, Store, Supersede, UnreadableRows, Waiting, WaitingRun, Walked,
 };
 
 #[async_trait]
@@ -262,13 +262,25 @@ impl Store for DbStore {
         before: Option<RunId>,
         limit: usize,
     ) -> Result<Page<RunRecord, RunId>> {
-        self.reads(read::list_runs(self, tenant, filter, before, limit)).await
+        self.reads(history::list_runs(self, tenant, filter, before, limit)).await
     }
     async fn list_attempts(&self, tenant: TenantId, run: RunId) -> Result<Vec<AttemptRecord>> {
-        self.reads(read::list_attempts(self, tenant, run)).await
+        self.reads(history::list_attempts(self, tenant, run)).await
     }
-    async fn list_audit(&self, tenant: TenantId, before: Option<i64>, limit: usize) -> Result<Page<AuditRecord, i64>> {
-        self.reads(read::list_audit(self, tenant, before, limit)).await
+    async fn list_audit(
+        &self,
+        tenant: TenantId,
+        filter: &AuditFilter,
+        before: Option<i64>,
+        limit: usize,
+    ) -> Result<Page<AuditRecord, i64>> {
+        self.reads(history::list_audit(self, tenant, filter, before, limit)).await
+    }
+    async fn find_jobs(&self, tenant: TenantId, ids: IdPrefix, limit: usize) -> Result<Vec<(JobId, String)>> {
+        self.reads(history::find_jobs(self, tenant, ids, limit)).await
+    }
+    async fn find_backfills(&self, tenant: TenantId, ids: IdPrefix, limit: usize) -> Result<Vec<(BackfillId, String)>> {
+        self.reads(history::find_backfills(self, tenant, ids, limit)).await
     }
 
     async fn prune(&self, before: DbTime, limit: usize) -> Result<Pruned> {

@@ -14,8 +14,9 @@ use everytick_domain::{
 
 use super::{LIMITS, START, TENANT, actor, born, by_name, change, incarnation, job_id, s, settle, tick, ticks};
 use crate::{
-    ClaimedRun, Created, Edited, JobTicks, Lease, Limits, LoadedJob, ManualClock, NewJob, NewRun, NodeInfo, Raise,
-    RangeAnswer, RangePlan, Result, RowAnswer, RunRecord, SettleAnswer, Store, TakeOver, Waiting, WallClock,
+    AuditFilter, ClaimedRun, Created, Edited, JobTicks, Lease, Limits, LoadedJob, ManualClock, NewJob, NewRun,
+    NodeInfo, Raise, RangeAnswer, RangePlan, Result, RowAnswer, RunRecord, SettleAnswer, Store, TakeOver, Waiting,
+    WallClock,
 };
 
 /// An empty store, its clock, and helpers for steps that most rules need.
@@ -162,7 +163,7 @@ impl Bench {
 
     /// The audit trail, oldest first.
     pub async fn audit(&self) -> Vec<crate::AuditRecord> {
-        let mut items = self.store.list_audit(TENANT, None, 1_000).await.unwrap().items;
+        let mut items = self.store.list_audit(TENANT, &AuditFilter::default(), None, 1_000).await.unwrap().items;
         items.reverse();
         items
     }

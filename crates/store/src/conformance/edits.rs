@@ -14,7 +14,7 @@ use super::{
     Bench, OTHER_TENANT, START, TENANT, actor, by_name, change, new_run, overlapping, pause, raised, s, schedule, spec,
     tick, ticks,
 };
-use crate::{EditJob, JobRef, RowAnswer, SettleAnswer, StoreError};
+use crate::{AuditFilter, EditJob, JobRef, RowAnswer, SettleAnswer, StoreError};
 
 /// The rules of this file.
 #[macro_export]
@@ -308,7 +308,7 @@ async fn cancels(bench: &Bench, with: Change) {
     assert_eq!(bench.due(&lease).await, [bystander]);
     assert!(bench.load(&job).await.open.is_empty());
     assert!(bench.store.load_claimed(&lease).await.unwrap().is_empty());
-    let audit = bench.store.list_audit(TENANT, None, 50).await.unwrap().items;
+    let audit = bench.store.list_audit(TENANT, &AuditFilter::default(), None, 50).await.unwrap().items;
     let noted = |run: everytick_domain::ids::RunId| {
         audit.iter().any(|row| row.action == "cancel" && row.subject == run.to_string())
     };

@@ -23,6 +23,7 @@ pub mod flow_payloads;
 pub mod flow_pruning;
 pub mod flows;
 pub mod homes;
+pub mod lists;
 pub mod loads;
 pub mod nodes;
 pub mod old_claims;
@@ -88,6 +89,7 @@ macro_rules! conformance_suite {
         $crate::conformance_facts! { $open }
         $crate::conformance_run_facts! { $open }
         $crate::conformance_reads! { $open }
+        $crate::conformance_lists! { $open }
         $crate::conformance_flows! { $open }
         $crate::conformance_flow_pruning! { $open }
         $crate::conformance_flow_commands! { $open }

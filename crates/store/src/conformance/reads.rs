@@ -10,7 +10,7 @@ use everytick_domain::{
 };
 
 use super::{Bench, OTHER_TENANT, START, TENANT, by_name, new_run, overlapping, pause, range, s, spec, tick, ticks};
-use crate::{JobFilter, JobRef, PAGE_BYTES_MAX, RunFilter, SettleAnswer, StoreError};
+use crate::{AuditFilter, JobFilter, JobRef, PAGE_BYTES_MAX, RunFilter, SettleAnswer, StoreError};
 
 /// The rules of this file.
 #[macro_export]
@@ -191,7 +191,7 @@ pub async fn runs_are_filtered_by_job_state_and_time(bench: &Bench) {
         (Some(a.id), vec![], Some(s(20)), None, vec![30, 20]),
         (None, vec![], None, Some(s(20)), vec![10]),
     ] {
-        let filter = RunFilter { job, states, from, to };
+        let filter = RunFilter { job, states, from, to, ..RunFilter::default() };
         let found = bench.store.list_runs(TENANT, &filter, None, 10).await.unwrap().items;
         let ticks: Vec<_> = found.iter().map(|run| (run.scheduled_at.millis() - START.millis()) / 1_000).collect();
         assert_eq!(ticks, expected, "{filter:?}");
@@ -298,10 +298,10 @@ pub async fn the_audit_trail_is_read_newest_first_in_pages(bench: &Bench) {
     for name in ["a", "b", "c"] {
         bench.create(spec(name)).await;
     }
-    let first = bench.store.list_audit(TENANT, None, 2).await.unwrap();
+    let first = bench.store.list_audit(TENANT, &AuditFilter::default(), None, 2).await.unwrap();
     assert_eq!(first.items.len(), 2);
     assert!(first.items[0].id > first.items[1].id);
-    let rest = bench.store.list_audit(TENANT, first.next, 2).await.unwrap();
+    let rest = bench.store.list_audit(TENANT, &AuditFilter::default(), first.next, 2).await.unwrap();
     assert_eq!((rest.items.len(), rest.next), (1, None));
     assert!(rest.items[0].id < first.items[1].id);
 }
@@ -327,5 +327,5 @@ pub async fn nothing_crosses_tenants(bench: &Bench) {
         let filter = RunFilter { job, ..Default::default() };
         assert!(bench.store.list_runs(theirs, &filter, None, 10).await.unwrap().items.is_empty());
     }
-    assert!(bench.store.list_audit(theirs, None, 10).await.unwrap().items.is_empty());
+    assert!(bench.store.list_audit(theirs, &AuditFilter::default(), None, 10).await.unwrap().items.is_empty());
 }

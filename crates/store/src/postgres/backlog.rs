@@ -20,6 +20,7 @@
 use everytick_domain::{
     ids::{JobId, RunId, TenantId},
     queue::lead,
+    time::DbTime,
 };
 use sqlx::Row as _;
 use uuid::Uuid;
@@ -155,6 +156,18 @@ pub(super) async fn work_of(tx: &mut DbTx, job: JobId, max: usize) -> Result<Opt
 /// What happens to the waiting runs of a job, without counting them.
 pub(super) async fn action_of(tx: &mut DbTx, job: JobId) -> Result<Option<BacklogAction>> {
     Ok(mark_of(tx, job).await?.map(|mark| mark.action))
+}
+
+/// The author of the cancellation of a long backlog that ended a run at this instant. Its runs are cancelled under one audit
+/// row, whose subject is the job.
+pub(super) async fn cancelled_by(
+    tx: &mut DbTx,
+    tenant: TenantId,
+    job: JobId,
+    ended_at: Option<DbTime>,
+) -> Result<Option<String>> {
+    let Some(ended_at) = ended_at else { return Ok(None) };
+    tx.optional_scalar(query!("audit/backlog_by", tenant.raw(), job.to_string(), ended_at.millis())).await
 }
 
 struct Mark {

@@ -10,9 +10,9 @@ use everytick_domain::{
 };
 use uuid::Uuid;
 
-use super::{DbTx, Failed, PostgresStore, jobs, rows};
+use super::{DbTx, Failed, PostgresStore, history, jobs, rows};
 use crate::{
-    Actor, Advanced, CancelledFlow, FlowRecord, FlowStore, NodeRun, RerunFlow, Result, StoreError,
+    Actor, Advanced, CancelledFlow, FlowFilter, FlowRecord, FlowStore, NodeRun, Page, RerunFlow, Result, StoreError,
     flows::{ChildRow, FlowRow, NextRuns, Output},
     tx::{
         JobRow,
@@ -41,6 +41,16 @@ impl FlowStore for PostgresStore {
     }
     async fn get_flow(&self, tenant: TenantId, id: RunId) -> Result<FlowRecord> {
         self.reads(async { in_read!(self, "read the flow", tx => flow::get_flow(tx, tenant, id)) }).await
+    }
+    async fn list_flows(
+        &self,
+        tenant: TenantId,
+        filter: &FlowFilter,
+        before: Option<RunId>,
+        limit: usize,
+    ) -> Result<Page<FlowRecord, RunId>> {
+        self.reads(async { in_read!(self, "list flows", tx => flow::list_flows(tx, tenant, filter, before, limit)) })
+            .await
     }
     async fn cancel_flow(&self, tenant: TenantId, actor: &Actor, id: RunId) -> Result<CancelledFlow> {
         self.writes(async { in_tx!(self, "cancel a flow", tx => flow::cancel_flow(tx, tenant, actor, id)) }).await
@@ -91,9 +101,27 @@ impl FlowTx for DbTx {
     async fn edges_below(&mut self, job: JobId) -> Result<Edges> {
         edges(self, sql!("edges/flow_below"), &[job]).await
     }
-    async fn node_runs(&mut self, row: &FlowRow) -> Result<BTreeMap<RunId, NodeRun>> {
-        let found = self.fetch_all(query!("flows/flow_runs", rows::run_ids(row.run_ids()))).await?;
+    async fn node_runs(&mut self, runs: &[RunId]) -> Result<BTreeMap<RunId, NodeRun>> {
+        let found = self.fetch_all(query!("flows/flow_runs", rows::run_ids(runs.iter().copied()))).await?;
         found.iter().map(rows::node_run).collect::<std::result::Result<_, _>>().failed_or_refused(self.doing)
+    }
+    async fn flow_rows(
+        &mut self,
+        tenant: TenantId,
+        low: RunId,
+        high: Option<RunId>,
+        limit: usize,
+    ) -> Result<(Vec<FlowRow>, Option<RunId>)> {
+        history::flow_rows(self, tenant, low, high, limit).await
+    }
+    async fn open_roots(
+        &mut self,
+        tenant: TenantId,
+        low: RunId,
+        high: Option<RunId>,
+        limit: usize,
+    ) -> Result<Vec<RunId>> {
+        history::open_roots(self, tenant, low, high, limit).await
     }
     async fn readable_jobs(&mut self, jobs: &[JobId]) -> Result<Vec<JobRow>> {
         jobs::readable(self, jobs).await

@@ -69,6 +69,8 @@ mod drop_days;
 #[path = "../both/explain.rs"]
 mod explain;
 mod flows;
+#[path = "../both/history.rs"]
+mod history;
 mod homes;
 mod horizon;
 #[path = "../both/jobs.rs"]

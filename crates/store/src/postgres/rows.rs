@@ -82,8 +82,13 @@ pub(super) fn ids(ids: impl IntoIterator<Item = Uuid>) -> Ids {
     ids.into_iter().collect()
 }
 /// A list of codes, as a parameter.
+pub(super) type Codes = Vec<i16>;
 pub(super) const fn codes(codes: Vec<i16>) -> Vec<i16> {
     codes
+}
+/// A list of texts without NUL, as a parameter.
+pub(super) const fn strings(texts: Vec<String>) -> Vec<String> {
+    texts
 }
 pub(super) fn run_ids(runs: impl IntoIterator<Item = RunId>) -> Vec<Uuid> {
     runs.into_iter().map(RunId::uuid).collect()

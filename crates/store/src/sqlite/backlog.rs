@@ -1,6 +1,9 @@
 //! Backlogs: SQLite processes a backlog of any length in the transaction that cancels it or moves its job.
 
-use everytick_domain::ids::{JobId, TenantId};
+use everytick_domain::{
+    ids::{JobId, TenantId},
+    time::DbTime,
+};
 
 use super::{DbTx, SqliteStore};
 use crate::tx::{cancel, edit, in_tx};
@@ -24,5 +27,9 @@ pub(super) async fn advance(_: &SqliteStore) -> Result<BacklogStep> {
 }
 
 pub(super) async fn work_of(_: &mut DbTx, _: JobId, _: usize) -> Result<Option<BacklogWork>> {
+    Ok(None)
+}
+
+pub(super) async fn cancelled_by(_: &mut DbTx, _: TenantId, _: JobId, _: Option<DbTime>) -> Result<Option<String>> {
     Ok(None)
 }

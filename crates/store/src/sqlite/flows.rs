@@ -11,12 +11,12 @@ use everytick_domain::{
 use uuid::Uuid;
 
 use super::{
-    DbTx, Failed, SqliteStore, jobs,
+    DbTx, Failed, SqliteStore, history, jobs,
     record::{self, Queued},
     rows::{self, Hex, Text},
 };
 use crate::{
-    Actor, Advanced, CancelledFlow, FlowRecord, FlowStore, NodeRun, RerunFlow, Result, StoreError,
+    Actor, Advanced, CancelledFlow, FlowFilter, FlowRecord, FlowStore, NodeRun, Page, RerunFlow, Result, StoreError,
     flows::{ChildRow, FlowRow, NextRuns, Output},
     tx::{
         JobRow,
@@ -42,6 +42,15 @@ impl FlowStore for SqliteStore {
     }
     async fn get_flow(&self, tenant: TenantId, id: RunId) -> Result<FlowRecord> {
         in_read!(self, "read the flow", tx => flow::get_flow(tx, tenant, id))
+    }
+    async fn list_flows(
+        &self,
+        tenant: TenantId,
+        filter: &FlowFilter,
+        before: Option<RunId>,
+        limit: usize,
+    ) -> Result<Page<FlowRecord, RunId>> {
+        in_read!(self, "list flows", tx => flow::list_flows(tx, tenant, filter, before, limit))
     }
     async fn cancel_flow(&self, tenant: TenantId, actor: &Actor, id: RunId) -> Result<CancelledFlow> {
         in_tx!(self, "cancel a flow", tx => flow::cancel_flow(tx, tenant, actor, id))
@@ -88,9 +97,27 @@ impl FlowTx for DbTx {
     async fn edges_below(&mut self, job: JobId) -> Result<Edges> {
         edges(self, sql!("edges/flow_below"), &[job]).await
     }
-    async fn node_runs(&mut self, row: &FlowRow) -> Result<BTreeMap<RunId, NodeRun>> {
-        let found = self.fetch_all(query!("flows/flow_runs", rows::run_ids(row.run_ids()))).await?;
+    async fn node_runs(&mut self, runs: &[RunId]) -> Result<BTreeMap<RunId, NodeRun>> {
+        let found = self.fetch_all(query!("flows/flow_runs", rows::run_ids(runs.iter().copied()))).await?;
         found.iter().map(rows::node_run).collect::<std::result::Result<_, _>>().failed(self.doing)
+    }
+    async fn flow_rows(
+        &mut self,
+        tenant: TenantId,
+        low: RunId,
+        high: Option<RunId>,
+        limit: usize,
+    ) -> Result<(Vec<FlowRow>, Option<RunId>)> {
+        history::flow_rows(self, tenant, low, high, limit).await
+    }
+    async fn open_roots(
+        &mut self,
+        tenant: TenantId,
+        low: RunId,
+        high: Option<RunId>,
+        limit: usize,
+    ) -> Result<Vec<RunId>> {
+        history::open_roots(self, tenant, low, high, limit).await
     }
     async fn readable_jobs(&mut self, jobs: &[JobId]) -> Result<Vec<JobRow>> {
         jobs::load(self, jobs).await

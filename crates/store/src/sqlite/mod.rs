@@ -53,6 +53,8 @@ mod drop_days;
 #[path = "../both/explain.rs"]
 mod explain;
 mod flows;
+#[path = "../both/history.rs"]
+mod history;
 mod horizon;
 #[path = "../both/jobs.rs"]
 mod jobs;

@@ -113,8 +113,13 @@ pub(super) fn partitions(set: &PartitionSet) -> Json {
     json(&set.iter().collect::<Vec<_>>())
 }
 /// A list of codes, as a parameter.
+pub(super) type Codes = Json;
 pub(super) fn codes(codes: Vec<i16>) -> Json {
     json(&codes)
+}
+/// A list of texts without NUL, as a parameter.
+pub(super) fn strings(texts: Vec<String>) -> Json {
+    json(&texts)
 }
 pub(super) fn run_ids(runs: impl IntoIterator<Item = RunId>) -> Json {
     json(&runs.into_iter().map(|run| Hex(run.uuid())).collect::<Vec<_>>())

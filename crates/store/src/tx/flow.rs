@@ -30,7 +30,7 @@ use super::{
     requests::{self, Kind},
 };
 use crate::{
-    Actor, Advanced, CancelledFlow, FlowRecord, NodeRun, OpenRun, RerunFlow, Result, StoreError,
+    Actor, Advanced, CancelledFlow, FlowFilter, FlowRecord, NodeRun, OpenRun, Page, RerunFlow, Result, StoreError,
     flows::{self, ChildRow, FlowRow, LockedChild, NextRuns, Output, Rendered},
 };
 
@@ -56,8 +56,26 @@ pub trait FlowTx: Tx {
     async fn root_of(&mut self, flow: RunId) -> Result<Option<Root>>;
     /// The edges between this job and all jobs that follow it.
     async fn edges_below(&mut self, job: JobId) -> Result<Edges>;
-    /// The recorded runs of a flow.
-    async fn node_runs(&mut self, row: &FlowRow) -> Result<BTreeMap<RunId, NodeRun>>;
+    /// Those of the runs that are recorded.
+    async fn node_runs(&mut self, runs: &[RunId]) -> Result<BTreeMap<RunId, NodeRun>>;
+    /// The flows with ids from `low` to before `high`, newest first; at most `limit`, and fewer if they are large or if many
+    /// rows had to be read. The second value is the position after them, if there are more.
+    async fn flow_rows(
+        &mut self,
+        tenant: TenantId,
+        low: RunId,
+        high: Option<RunId>,
+        limit: usize,
+    ) -> Result<(Vec<FlowRow>, Option<RunId>)>;
+    /// The open runs with ids from `low` to before `high` that will open a flow, newest first; at most `limit`, among the
+    /// newest [`ROOTS_SEARCHED_MAX`] runs.
+    async fn open_roots(
+        &mut self,
+        tenant: TenantId,
+        low: RunId,
+        high: Option<RunId>,
+        limit: usize,
+    ) -> Result<Vec<RunId>>;
     /// The rows of these jobs. A store that many nodes share notes and leaves out a row that cannot be decoded.
     async fn readable_jobs(&mut self, jobs: &[JobId]) -> Result<Vec<JobRow>>;
     async fn steps_of(&mut self, flow: RunId) -> Result<Vec<RunId>>;
@@ -78,7 +96,38 @@ pub trait FlowTx: Tx {
 
 pub async fn get_flow<T: FlowTx + ?Sized>(tx: &mut T, tenant: TenantId, flow: RunId) -> Result<FlowRecord> {
     let row = peek(tx, flow).await?.filter(|row| row.tenant == tenant).ok_or(StoreError::NotFound("flow"))?;
-    Ok(row.record(&tx.node_runs(&row).await?))
+    Ok(row.record(&tx.node_runs(&row.run_ids()).await?))
+}
+
+/// How many runs a page of flows reads to find roots that are still open. A flow has no row until its root has ended.
+pub const ROOTS_SEARCHED_MAX: usize = 10_000;
+
+pub async fn list_flows<T: FlowTx + ?Sized>(
+    tx: &mut T,
+    tenant: TenantId,
+    filter: &FlowFilter,
+    before: Option<RunId>,
+    limit: usize,
+) -> Result<Page<FlowRecord, RunId>> {
+    let (low, high) = filter.bounds(before);
+    let (mut rows, next) = tx.flow_rows(tenant, low, high, limit).await?;
+    let known: BTreeSet<RunId> = rows.iter().map(|row| row.id).collect();
+    for root in tx.open_roots(tenant, next.unwrap_or(low).max(low), high, limit.saturating_add(1)).await? {
+        if !known.contains(&root) {
+            rows.extend(peek(tx, root).await?);
+        }
+    }
+    rows.sort_unstable_by_key(|row| std::cmp::Reverse(row.id));
+    let page = Page::cut(rows, limit, |row| row.id);
+    let ids: Vec<RunId> = page.items.iter().flat_map(FlowRow::run_ids).collect();
+    let runs = tx.node_runs(&ids).await?;
+    let record = |row: &FlowRow| {
+        let own = row.run_ids().into_iter().filter_map(|id| Some((id, runs.get(&id)?.clone())));
+        row.record(&own.collect())
+    };
+    let mut items: Vec<FlowRecord> = page.items.iter().map(record).collect();
+    items.retain(|flow| filter.states.is_empty() || filter.states.contains(&flow.state));
+    Ok(Page { items, next: page.next.or(next) })
 }
 
 /// A flow's row, or the one that its root will open with the current graph.
@@ -96,7 +145,7 @@ async fn peek<T: FlowTx + ?Sized>(tx: &mut T, flow: RunId) -> Result<Option<Flow
 pub async fn render<T: FlowTx + ?Sized>(tx: &mut T, flow: RunId) -> Result<Rendered> {
     let mut rendered = Rendered::default();
     let Some(row) = peek(tx, flow).await? else { return Ok(rendered) };
-    let decided = row.decide(&tx.node_runs(&row).await?).unwrap_or_default();
+    let decided = row.decide(&tx.node_runs(&row.run_ids()).await?).unwrap_or_default();
     let starts = decided.starts();
     if starts.is_empty() {
         return Ok(rendered);
@@ -120,7 +169,7 @@ pub async fn advance<T: FlowTx + ?Sized>(tx: &mut T, flow: RunId, next: NextRuns
     if steps.is_empty() {
         return Ok(Advanced::default());
     }
-    let decided = row.decide(&tx.node_runs(&row).await?).unwrap_or_default();
+    let decided = row.decide(&tx.node_runs(&row.run_ids()).await?).unwrap_or_default();
     let (locked, children) = match next {
         NextRuns::Start(rendered) => {
             let locked = lock_children(tx, &decided.starts()).await?;
@@ -222,7 +271,7 @@ pub async fn cancel_flow<T: FlowTx + ?Sized>(
 ) -> Result<CancelledFlow> {
     let mut row = lock_own(tx, tenant, flow).await?;
     let now = tx.read_clock().await?;
-    let was = row.record(&tx.node_runs(&row).await?).state;
+    let was = row.record(&tx.node_runs(&row.run_ids()).await?).state;
     if was == FlowState::Running {
         row.cancelled_at = Some(now);
         tx.set_flow_cancelled(flow).await?;
@@ -242,7 +291,7 @@ pub async fn cancel_flow<T: FlowTx + ?Sized>(
     cancel::audit_cancelled(tx, tenant, actor, &cancelled).await?;
     let (subject, detail) = (flows::subject(flow), flows::cancel_detail(cancelled.len()));
     audit_one(tx, tenant, actor, "cancel_flow", subject, detail).await?;
-    let flow = row.record(&tx.node_runs(&row).await?);
+    let flow = row.record(&tx.node_runs(&row.run_ids()).await?);
     let claimed = ended.into_iter().filter(|(_, _, claimed)| *claimed).map(|(run, job, _)| (job, run)).collect();
     Ok(CancelledFlow { flow, claimed, cancelled })
 }
@@ -257,11 +306,11 @@ pub async fn rerun_flow<T: FlowTx + ?Sized>(
     requests::lock(tx, tenant, key).await?;
     if let Some(made) = requests::replayed(tx, tenant, key, Kind::Flow).await? {
         let row = tx.find_flow(RunId::from_uuid(made)).await?.ok_or(StoreError::NotFound("flow"))?;
-        return Ok(row.record(&tx.node_runs(&row).await?));
+        return Ok(row.record(&tx.node_runs(&row.run_ids()).await?));
     }
     // Locked, so that no other transaction advances it while it is read.
     let old = lock_own(tx, tenant, ask.flow).await?;
-    let row = flows::rerun(&old, &tx.node_runs(&old).await?, ask, tx.now())?;
+    let row = flows::rerun(&old, &tx.node_runs(&old.run_ids()).await?, ask, tx.now())?;
     let starts: Vec<JobId> = row.graph.nodes.iter().filter(|node| node.starts).map(|node| node.job).collect();
     let locked = lock_children(tx, &starts).await?;
     let was: Vec<RunId> = starts.iter().map(|job| old.graph.run_of(old.id, *job)).collect();
@@ -273,5 +322,5 @@ pub async fn rerun_flow<T: FlowTx + ?Sized>(
     record(tx, &row, &first, &locked).await?;
     audit_one(tx, tenant, actor, "rerun_flow", flows::subject(row.id), flows::rerun_detail(&row)).await?;
     requests::remember(tx, tenant, key, Kind::Flow, row.id.uuid()).await?;
-    Ok(row.record(&tx.node_runs(&row).await?))
+    Ok(row.record(&tx.node_runs(&row.run_ids()).await?))
 }

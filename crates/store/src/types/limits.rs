@@ -9,7 +9,7 @@ pub struct Limits {
     /// Waiting runs of one job; further ticks are recorded as skips with the reason `quota`.
     pub waiting_per_job_max: usize,
     pub calendars_per_tenant_max: u64,
-    /// Runs that one page of a list reads to find matches for its filter.
+    /// Runs, flows or audit rows that one page of a list reads to find matches for its filter.
     pub runs_searched_max: usize,
     /// Waiting runs of one job that one transaction cancels or moves. A longer backlog is processed in batches of this
     /// size.

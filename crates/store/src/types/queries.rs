@@ -1,6 +1,13 @@
 //! Queries of users: filters, pages and records.
 
-use everytick_domain::{ids::JobId, job::Job, run::State, time::DbTime};
+use everytick_domain::{
+    flow::FlowState,
+    ids::{IdPrefix, JobId, RunId},
+    job::Job,
+    run::{CauseKind, State},
+    time::{DbTime, Span},
+};
+use uuid::Uuid;
 
 use super::{BacklogWork, RunRecord};
 
@@ -13,6 +20,8 @@ pub struct JobRecord {
     pub now: DbTime,
     /// Not in lists.
     pub backlog: Option<BacklogWork>,
+    /// The names of the jobs that depend on it. Not in lists.
+    pub followers: Vec<String>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -34,7 +43,79 @@ pub struct RunFilter {
     pub from: Option<DbTime>,
     /// ...and before this one.
     pub to: Option<DbTime>,
+    /// One of these, or any if empty.
     pub states: Vec<State>,
+    /// One of these, or any if empty.
+    pub causes: Vec<CauseKind>,
+    /// Only runs of this flow.
+    pub flow: Option<RunId>,
+    /// Every `key` or `key=value` must match a label of the run's job.
+    pub labels: Vec<(String, Option<String>)>,
+    /// Only ids that begin like this.
+    pub ids: Option<IdPrefix>,
+}
+
+impl RunFilter {
+    /// The ids that a list reads: from the first up to but not including the second, which is `None` if there is no limit.
+    /// All runs of a flow have the instant of the flow in their ids.
+    #[must_use]
+    pub fn bounds(&self, before: Option<RunId>) -> (RunId, Option<RunId>) {
+        let flow = self.flow.map(RunId::time);
+        let low = self.from.into_iter().chain(flow).max().map(RunId::floor);
+        let low = low.into_iter().chain(self.ids.map(|ids| RunId::from_uuid(ids.low()))).max();
+        let past = self.to.into_iter().chain(flow.map(|at| at.plus(Span::millis(1)))).min().map(RunId::floor);
+        let beyond = self.ids.and_then(|ids| ids.high().as_u128().checked_add(1));
+        let beyond = beyond.map(|next| RunId::from_uuid(Uuid::from_u128(next)));
+        (low.unwrap_or(RunId::floor(DbTime::EPOCH)), past.into_iter().chain(beyond).chain(before).min())
+    }
+
+    /// Whether skipped ranges may match. A range is recorded for ticks and belongs to no flow.
+    #[must_use]
+    pub fn allows_ranges(&self) -> bool {
+        let state = self.states.is_empty() || self.states.contains(&State::Skipped);
+        let cause = self.causes.is_empty() || self.causes.contains(&CauseKind::Tick);
+        state && cause && self.flow.is_none()
+    }
+
+    /// Whether it selects by more than job, time and state.
+    #[must_use]
+    pub fn is_narrow(&self) -> bool {
+        !self.causes.is_empty() || self.flow.is_some() || !self.labels.is_empty()
+    }
+}
+
+/// Which flows a list returns.
+#[derive(Clone, Debug, Default)]
+pub struct FlowFilter {
+    /// At or after this instant...
+    pub from: Option<DbTime>,
+    /// ...and before this one.
+    pub to: Option<DbTime>,
+    /// One of these, or any if empty.
+    pub states: Vec<FlowState>,
+    /// Only ids that begin like this.
+    pub ids: Option<IdPrefix>,
+}
+
+impl FlowFilter {
+    /// As [`RunFilter::bounds`].
+    #[must_use]
+    pub fn bounds(&self, before: Option<RunId>) -> (RunId, Option<RunId>) {
+        RunFilter { from: self.from, to: self.to, ids: self.ids, ..RunFilter::default() }.bounds(before)
+    }
+}
+
+/// Which rows of the audit trail a list returns.
+#[derive(Clone, Debug, Default)]
+pub struct AuditFilter {
+    pub actor: Option<String>,
+    pub action: Option<String>,
+    /// One of these, or any if empty.
+    pub subjects: Vec<String>,
+    /// At or after this instant...
+    pub from: Option<DbTime>,
+    /// ...and before this one.
+    pub to: Option<DbTime>,
 }
 
 /// A page of a list reads definitions and texts up to this size, and at most one item beyond it. Pages of runs need no

@@ -139,6 +139,8 @@ pub struct RunRecord {
     pub payload: Option<String>,
     /// The flow that it belongs to, or opens.
     pub flow: Option<RunId>,
+    /// The author of its cancellation, if the audit trail still has it. `None` for a run that a newer run superseded.
+    pub cancelled_by: Option<String>,
     /// Set for a range of skips.
     pub range: Option<SkipRange>,
 }
@@ -174,6 +176,7 @@ impl RunRecord {
             skip_reason: Some(range.reason),
             payload: None,
             flow: None,
+            cancelled_by: None,
             range: Some(range),
         }
     }
@@ -194,32 +197,4 @@ pub struct AttemptRecord {
     pub outcome: Option<String>,
     pub error: Option<String>,
     pub output: Option<String>,
-}
-
-impl AttemptRecord {
-    /// Every attempt of a run: the stored ones, and the last one, which is in the run's own row until a retry.
-    #[must_use]
-    pub fn all_of(run: RunRecord, mut stored: Vec<Self>) -> Vec<Self> {
-        let outcome = match run.state {
-            State::Waiting | State::Skipped | State::Unknown(_) => return stored,
-            State::Claimed => None,
-            State::Succeeded | State::Failed | State::Cancelled => Some(run.state.word().to_owned()),
-        };
-        // A run that was cancelled between two attempts has no attempt that ended it.
-        if run.attempt > 0 && stored.last().is_none_or(|last| last.attempt < run.attempt) {
-            stored.push(Self {
-                run: run.id,
-                attempt: run.attempt,
-                fence: run.fence,
-                node: run.node,
-                worker: run.worker,
-                started_at: run.started_at,
-                finished_at: run.finished_at,
-                outcome,
-                error: run.error,
-                output: run.output,
-            });
-        }
-        stored
-    }
 }

@@ -15,8 +15,8 @@ use everytick_domain::{
     time::Span,
 };
 use everytick_store::{
-    Actor, ChangeMark, ClaimQueue, JobFilter, Lease, NewBackfill, NewJob, PutCalendar, RowAnswer, RunFilter, Settle,
-    SettleAnswer, StoreError,
+    Actor, AuditFilter, ChangeMark, ClaimQueue, JobFilter, Lease, NewBackfill, NewJob, PutCalendar, RowAnswer,
+    RunFilter, Settle, SettleAnswer, StoreError,
     conformance::{Bench, TENANT, actor, born, by_name, job_id, new_run, overlapping, s, settle, tick, ticks},
 };
 use uuid::Uuid;
@@ -406,7 +406,7 @@ pub async fn sound_rows_are_served_beside_damaged_ones<R: Raw>(bench: &Bench, ra
     assert!(runs.items.iter().any(|run| run.job == victim.push.id));
     let failed = RunFilter { states: vec![everytick_domain::run::State::Failed], ..RunFilter::default() };
     store.list_runs(TENANT, &failed, None, 1_000).await.unwrap();
-    store.list_audit(TENANT, None, 1_000).await.unwrap();
+    store.list_audit(TENANT, &AuditFilter::default(), None, 1_000).await.unwrap();
     store.list_queues(TENANT, None, 1_000).await.unwrap();
     store.list_calendars(TENANT, None, 1_000).await.unwrap();
     store.list_backfills(TENANT, victim.push.id, None, 100).await.unwrap();

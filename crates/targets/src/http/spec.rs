@@ -42,10 +42,18 @@ pub(super) const INFO: KindInfo = KindInfo {
         Flag::new("remove-header", "NAME", &["headers"], "Remove this header; repeatable").of(FlagValue::Remove),
     ],
     summary,
+    details,
 };
 
 fn summary(shown: &Value) -> Option<String> {
     Some(format!("{} {}", shown["method"].as_str().unwrap_or("POST"), shown["url"].as_str()?))
+}
+
+fn details(shown: &Value) -> Vec<(&'static str, String)> {
+    let headers = shown["headers"].as_object().into_iter().flatten();
+    let headers = headers.map(|(name, value)| format!("{name}: {}", value.as_str().unwrap_or_default()));
+    let signed = if shown["secret"].is_string() { "by a secret" } else { "" };
+    vec![("Headers", headers.collect::<Vec<_>>().join("\n")), ("Signed", signed.to_owned())]
 }
 
 /// A webhook. With a secret, requests are signed by Standard Webhooks. The run's id is the idempotency key.

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use crate::kind::{Flag, KindInfo, WireForm};
+use crate::kind::{Flag, KindInfo, WireForm, no_details};
 
 pub(super) const INFO: KindInfo = KindInfo {
     kind: TargetKind::Queue,
@@ -22,6 +22,7 @@ pub(super) const INFO: KindInfo = KindInfo {
     )
     .choosing()],
     summary,
+    details: no_details,
 };
 
 fn summary(shown: &Value) -> Option<String> {

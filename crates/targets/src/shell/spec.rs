@@ -42,6 +42,7 @@ pub(super) const INFO: KindInfo = KindInfo {
         .replacing(SCRIPT),
     ],
     summary,
+    details,
 };
 
 fn summary(shown: &Value) -> Option<String> {
@@ -50,6 +51,13 @@ fn summary(shown: &Value) -> Option<String> {
         return Some(argv.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" "));
     }
     Some(format!("sh -c {}", command["script"].as_str()?))
+}
+
+/// Only the names of the variables: their values may be credentials under any name.
+fn details(shown: &Value) -> Vec<(&'static str, String)> {
+    let names = shown["env"].as_object().into_iter().flatten().map(|(name, _)| name.clone());
+    let workdir = shown["workdir"].as_str().unwrap_or_default().to_owned();
+    vec![("Env", names.collect::<Vec<_>>().join(", ")), ("Workdir", workdir)]
 }
 
 /// A command that the node executes; only if its operator allows it (`--enable-shell`).

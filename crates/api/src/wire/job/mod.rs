@@ -133,6 +133,8 @@ pub(crate) struct JobDefinition {
     backlog: Option<IgnoredAny>,
     #[schema(ignore)]
     warnings: Option<IgnoredAny>,
+    #[schema(ignore)]
+    followers: Option<IgnoredAny>,
 }
 
 /// Lists omit a longer payload.
@@ -226,6 +228,7 @@ impl JobDefinition {
                     ("cancelled", self.cancelled.is_some()),
                     ("backlog", self.backlog.is_some()),
                     ("warnings", self.warnings.is_some()),
+                    ("followers", self.followers.is_some()),
                 ] {
                     if given {
                         wrong.add(field, "is set by the server; omit it from a new job");
@@ -376,6 +379,9 @@ pub(crate) struct Job {
     /// are none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     warnings: Vec<super::FieldError>,
+    /// The jobs that depend on this one. Only in the answer to `GET` of one job.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    followers: Option<Vec<String>>,
 }
 
 impl Job {
@@ -420,11 +426,17 @@ impl Job {
             cancelled: None,
             backlog: None,
             warnings: Vec::new(),
+            followers: None,
         }
     }
 
     pub(crate) fn with_warnings(self, warnings: Vec<super::FieldError>) -> Self {
         Self { warnings, ..self }
+    }
+
+    /// The answer to `GET` of one job.
+    pub(crate) fn whole(record: &JobRecord) -> Self {
+        Self { followers: Some(record.followers.clone()), ..Self::from(record) }
     }
 
     /// The job as an item of a list: a long payload only on request.

@@ -10,7 +10,7 @@ use everytick_domain::{
     time::Span,
 };
 use everytick_store::{
-    JobRef, PostgresOptions, PostgresStore, Raise, Store, StoreError,
+    AuditFilter, JobRef, PostgresOptions, PostgresStore, Raise, Store, StoreError,
     conformance::{
         LIMITS, START, TENANT, by_name, new_run, overlapping, pause, raised, s, schedule,
         server::{Server, options},
@@ -294,7 +294,7 @@ async fn a_node_keeps_working_while_a_newer_one_expands_the_schema() {
         bench.store.list_runs(TENANT, &Default::default(), None, 10).await.unwrap();
         bench.store.get_run(TENANT, run.id).await.unwrap();
         bench.store.list_attempts(TENANT, run.id).await.unwrap();
-        bench.store.list_audit(TENANT, None, 10).await.unwrap();
+        bench.store.list_audit(TENANT, &AuditFilter::default(), None, 10).await.unwrap();
         bench.store.load_horizon(&lease, &bench.all(), s(at + 60), None, 10).await.unwrap();
         bench.store.cluster().await.unwrap();
         bench.store.renew(&lease, Span::days(9), &everytick_store::Beat::of(RunId::floor(s(at)))).await.unwrap();

@@ -1,8 +1,12 @@
 -- Lists up to $4 skip ranges of tenant $1 that end at or after $2 and have ids below $3, newest first.
 -- Index: skip_ranges_tenant, backwards.
+-- $5 labels of the job as a JSON array of [key, value]; null if unset.
 select g.id, g.tenant, g.job, j.name as job_name, g.from_tick, g.to_tick, g.count, g.reason, g.recorded_at
   from skip_ranges g
   left join jobs j on j.id = g.job
  where g.tenant = $1 and g.to_tick >= $2 and g.id < $3
+   and ($5::text is null or not exists (
+         select 1 from json_array_elements($5::text::json) as w
+          where not coalesce(jsonb_exists(j.labels, w ->> 0) and (w ->> 1 is null or j.labels ->> (w ->> 0) = w ->> 1), false)))
  order by g.id desc
  limit $4;

@@ -1,6 +1,7 @@
--- Lists up to ?4 failed runs of job ?5 of tenant ?1 with ids from ?2 to before ?3, newest first.
+-- Lists up to ?4 failed runs of job ?8 of tenant ?1 with ids from ?2 to before ?3, newest first.
 -- Index: failures_job, backwards. Primary key: runs.
 -- `flow` is the run's flow, or its own id if it is the root of one. `state < 2`: waiting or claimed.
+-- ?5 causes, ?6 flow, ?7 labels of the job as a JSON array of [key, value]; each null if unset.
 select r.id, r.job, j.name as job_name, r.tenant, r.cause, r.scheduled_at, r.due_at, r.state, r.attempt, r.lost, r.fence, r.node, r.worker,
        r.started_at, r.finished_at, r.skip_reason, r.error, null as output, null as payload,
        coalesce(r.flow, case when r.state < 2 and exists (select 1 from job_parents p where p.parent = r.job)
@@ -9,6 +10,13 @@ select r.id, r.job, j.name as job_name, r.tenant, r.cause, r.scheduled_at, r.due
   from failures f indexed by failures_job
   cross join runs r on r.id = f.run
   left join jobs j on j.id = r.job
- where f.tenant = ?1 and f.job = ?5 and f.run >= ?2 and f.run < ?3
+ where f.tenant = ?1 and f.job = ?8 and f.run >= ?2 and f.run < ?3
+   and (?5 is null or r.cause in (select value from json_each(?5)))
+   and (?6 is null or r.flow = ?6 or r.id = ?6)
+   and (?7 is null or not exists (
+         select 1 from json_each(?7) as w
+          where not exists (
+                  select 1 from json_each(j.spec, '$.labels') as l
+                   where l.key = w.value ->> 0 and (w.value ->> 1 is null or l.value = w.value ->> 1))))
  order by f.run desc
  limit ?4;

@@ -1,5 +1,6 @@
 -- Lists up to ?5 runs of tenant ?1 with ids from ?2 to before ?3, newest first. Primary key: runs, backwards.
 -- ?4 states; null: any. `flow` is the run's flow, or its own id if it is the root of one. `state < 2`: waiting or claimed.
+-- ?6 causes, ?7 flow, ?8 labels of the job as a JSON array of [key, value]; each null if unset.
 select r.id, r.job, j.name as job_name, r.tenant, r.cause, r.scheduled_at, r.due_at, r.state, r.attempt, r.lost, r.fence, r.node, r.worker,
        r.started_at, r.finished_at, r.skip_reason, r.error, null as output, null as payload,
        coalesce(r.flow, case when r.state < 2 and exists (select 1 from job_parents p where p.parent = r.job)
@@ -9,5 +10,12 @@ select r.id, r.job, j.name as job_name, r.tenant, r.cause, r.scheduled_at, r.due
   left join jobs j on j.id = r.job
  where r.tenant = ?1 and r.id >= ?2 and r.id < ?3
    and (?4 is null or r.state in (select value from json_each(?4)))
+   and (?6 is null or r.cause in (select value from json_each(?6)))
+   and (?7 is null or r.flow = ?7 or r.id = ?7)
+   and (?8 is null or not exists (
+         select 1 from json_each(?8) as w
+          where not exists (
+                  select 1 from json_each(j.spec, '$.labels') as l
+                   where l.key = w.value ->> 0 and (w.value ->> 1 is null or l.value = w.value ->> 1))))
  order by r.id desc
  limit ?5;

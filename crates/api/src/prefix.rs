@@ -1,0 +1,114 @@
+//! Finds runs, flows, backfills and jobs by the beginning of their id. A whole id needs no query.
+
+use std::fmt::Display;
+
+use everytick_domain::{
+    ids::{BackfillId, IdPrefix, JobId, RunId},
+    invalid::Invalid,
+};
+use everytick_engine::types::{FlowFilter, JobRef, RunFilter, StoreError};
+
+use crate::{
+    auth::Call,
+    error::{ApiError, Result},
+};
+
+/// How many candidates the answer to an ambiguous beginning lists.
+const CANDIDATES_MAX: usize = 5;
+
+pub(crate) async fn run(call: &Call, text: &str) -> Result<RunId> {
+    match text.parse() {
+        Ok(id) => Ok(id),
+        Err(_) => one("run", text, runs(call, read(text)?).await?),
+    }
+}
+
+pub(crate) async fn flow(call: &Call, text: &str) -> Result<RunId> {
+    if let Ok(id) = text.parse() {
+        return Ok(id);
+    }
+    let filter = FlowFilter { ids: Some(read(text)?), ..FlowFilter::default() };
+    let found = call.queries().flows(call.tenant(), &filter, None, CANDIDATES_MAX + 1).await?.items;
+    let root = |flow: &str| if flow.is_empty() { "rerun".to_owned() } else { flow.to_owned() };
+    let found = found.into_iter().map(|flow| {
+        let (id, name) = (flow.id, root(flow.root.as_deref().unwrap_or_default()));
+        (id, format!("{name}, {}, {}", flow.state.word(), flow.scheduled_at))
+    });
+    one("flow", text, found.collect())
+}
+
+pub(crate) async fn backfill(call: &Call, text: &str) -> Result<BackfillId> {
+    match text.parse() {
+        Ok(id) => Ok(id),
+        Err(_) => {
+            let found = call.queries().find_backfills(call.tenant(), read(text)?, CANDIDATES_MAX + 1).await?;
+            one("backfill", text, found)
+        }
+    }
+}
+
+/// A job by its name, else by its id or the beginning of its id. A job may have a name that looks like the beginning of an id.
+pub(crate) async fn job(call: &Call, text: &str) -> Result<JobRef> {
+    if let Ok(id) = text.parse::<JobId>() {
+        return Ok(JobRef::Id(id));
+    }
+    let named = JobRef::Name(text.to_owned());
+    let Ok(ids) = text.parse::<IdPrefix>() else { return Ok(named) };
+    match call.queries().job_id(call.tenant(), &named).await {
+        Err(StoreError::NotFound(_)) => {}
+        found => return found.map(JobRef::Id).map_err(ApiError::from),
+    }
+    let found = call.queries().find_jobs(call.tenant(), ids, CANDIDATES_MAX + 1).await?;
+    if found.is_empty() { Ok(named) } else { one("job", text, found).map(JobRef::Id) }
+}
+
+/// The subjects under which the audit trail may have rows about the thing that a user names: a job, run, flow, backfill, queue or
+/// calendar, by name, by id or by the beginning of an id.
+pub(crate) async fn audit_subjects(call: &Call, text: &str) -> Result<Vec<String>> {
+    let mut subjects = vec![text.to_owned(), format!("queue {text}"), format!("calendar/{text}")];
+    match call.queries().job_id(call.tenant(), &JobRef::Name(text.to_owned())).await {
+        Ok(id) => subjects.push(id.to_string()),
+        Err(StoreError::NotFound(_)) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let Ok(ids) = text.parse::<IdPrefix>() else { return Ok(subjects) };
+    if text.parse::<RunId>().is_ok() {
+        subjects.push(format!("flow/{text}"));
+        return Ok(subjects);
+    }
+    for (id, _) in runs(call, ids).await? {
+        subjects.extend([id.to_string(), format!("flow/{id}")]);
+    }
+    let (jobs, backfills) = (
+        call.queries().find_jobs(call.tenant(), ids, CANDIDATES_MAX).await?,
+        call.queries().find_backfills(call.tenant(), ids, CANDIDATES_MAX).await?,
+    );
+    subjects.extend(jobs.iter().map(|(id, _)| id.to_string()).chain(backfills.iter().map(|(id, _)| id.to_string())));
+    Ok(subjects)
+}
+
+/// The newest runs whose ids begin like this, with words that tell them apart.
+async fn runs(call: &Call, ids: IdPrefix) -> Result<Vec<(RunId, String)>> {
+    let filter = RunFilter { ids: Some(ids), ..RunFilter::default() };
+    let found = call.queries().runs(call.tenant(), &filter, None, CANDIDATES_MAX + 1).await?.items;
+    let words = |job: &str, state: &str, at| format!("{job}, {state}, {at}");
+    Ok(found.into_iter().map(|run| (run.id, words(&run.job_name, run.state.word(), run.scheduled_at))).collect())
+}
+
+fn read(text: &str) -> Result<IdPrefix> {
+    text.parse().map_err(|message| ApiError::NotAName { field: "id", message })
+}
+
+fn one<T: Copy + Display>(what: &'static str, text: &str, found: Vec<(T, String)>) -> Result<T> {
+    match found.as_slice() {
+        [] => Err(ApiError::NotFound(what)),
+        [(id, _)] => Ok(*id),
+        several => {
+            let message = format!("{text:?} is the beginning of the ids of several {what}s; write more of the id");
+            let listed = several.iter().take(CANDIDATES_MAX).map(|(id, words)| format!("{id} ({words})"));
+            let more = (several.len() > CANDIDATES_MAX).then(|| "and more".to_owned());
+            let candidates = listed.chain(more).map(|line| Invalid::new("", line));
+            Err(ApiError::Conflict([Invalid::new("id", message)].into_iter().chain(candidates).collect()))
+        }
+    }
+}

@@ -1,0 +1,7 @@
+-- As search_end.sql (?1 tenant, ?2 lowest id, ?3 highest id, excluded, ?4 offset), among the rows of subject ?5.
+-- Index: audit_subject, backwards.
+select id
+  from audit indexed by audit_subject
+ where tenant = ?1 and subject = ?5 and id >= ?2 and id < ?3
+ order by id desc
+ limit 1 offset ?4;
