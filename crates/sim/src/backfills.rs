@@ -6,17 +6,18 @@ use async_trait::async_trait;
 use everytick_domain::{
     backfill::{BACKFILL_OPEN_MAX, BackfillState, Origin, Step, Stretch},
     explain::{BACKFILLED_SHOWN_MAX, Backfilled},
-    ids::{BackfillId, Fence, JobId, RunId, TenantId},
+    ids::{BackfillId, JobId, RunId, TenantId},
     job::Job,
     mutant::Mutant,
     partition::PartitionSet,
     queue::Rate,
-    run::{CauseKind, State},
+    run::CauseKind,
     time::{DbTime, Span},
 };
 
 use super::{
     Point, SimStore,
+    call::{call, script},
     db::{Db, RunRow, WaitingRow},
     tx::SimTx,
 };
@@ -60,17 +61,13 @@ impl BackfillRow {
 #[async_trait]
 impl BackfillStore for SimStore {
     async fn preview_backfill(&self, tenant: TenantId, ask: &NewBackfill) -> Result<BackfillPreview> {
-        let ask = ask.clone();
-        let script = async move |tx: &mut SimTx<'_>| backfill::preview(tx, tenant, &ask).await;
-        self.in_tx(Point::Read, "read a backfill", script).await
+        script!(self, Read, "read a backfill", [ask], |tx| backfill::preview(tx, tenant, &ask))
     }
     async fn create_backfill(&self, tenant: TenantId, actor: &Actor, ask: NewBackfill) -> Result<BackfillRecord> {
-        let actor = actor.clone();
-        let script = async move |tx: &mut SimTx<'_>| backfill::create(tx, tenant, &actor, &ask).await;
-        self.in_tx(Point::Ask, "create a backfill", script).await
+        script!(self, Ask, "create a backfill", [actor], |tx| backfill::create(tx, tenant, &actor, &ask))
     }
     async fn get_backfill(&self, tenant: TenantId, id: BackfillId) -> Result<BackfillRecord> {
-        self.transact(Point::Read, move |db, _, _| db.get_backfill(tenant, id)).await
+        call!(self, Read, [], |db, _| db.get_backfill(tenant, id))
     }
     async fn list_backfills(
         &self,
@@ -79,12 +76,10 @@ impl BackfillStore for SimStore {
         before: Option<BackfillId>,
         limit: usize,
     ) -> Result<Page<BackfillRecord, BackfillId>> {
-        self.transact(Point::Read, move |db, _, _| db.list_backfills(tenant, job, before, limit)).await
+        call!(self, Read, [], |db, _| db.list_backfills(tenant, job, before, limit))
     }
     async fn cancel_backfill(&self, tenant: TenantId, actor: &Actor, id: BackfillId) -> Result<CancelledBackfill> {
-        let actor = actor.clone();
-        let script = async move |tx: &mut SimTx<'_>| backfill::cancel(tx, tenant, &actor, id).await;
-        self.in_tx(Point::Ask, "cancel a backfill", script).await
+        script!(self, Ask, "cancel a backfill", [actor], |tx| backfill::cancel(tx, tenant, &actor, id))
     }
     async fn load_backfills(
         &self,
@@ -92,25 +87,21 @@ impl BackfillStore for SimStore {
         after: Option<BackfillId>,
         limit: usize,
     ) -> Result<Vec<BackfillId>> {
-        let partitions = *partitions;
-        self.transact(Point::Load, move |db, _, _| Ok(db.load_backfills(&partitions, after, limit))).await
+        call!(self, Load, [partitions], |db, _| Ok(db.load_backfills(&partitions, after, limit)))
     }
     async fn advance_backfill(&self, lease: &Lease, id: BackfillId, kept: Span) -> Result<BackfillAdvanced> {
-        let lease = lease.clone();
-        let script = async move |tx: &mut SimTx<'_>| {
+        let (advanced, deferred) = script!(self, Record, "create runs of a backfill", [lease], |tx| async {
             let advanced = backfill::advance(tx, &lease, id, kept).await?;
             Ok((advanced, std::mem::take(&mut tx.deferred)))
-        };
-        let (advanced, deferred) = self.in_tx(Point::Record, "create runs of a backfill", script).await?;
+        })?;
         // A mutant creates the runs in a transaction after the one that moves the position.
         if !deferred.is_empty() {
-            self.transact(Point::Record, move |db, now, _| {
+            call!(self, Record, [], |db, now| {
                 for Deferred { row, job, ticks } in deferred {
                     db.insert_backfilled(&row, &job, &ticks, now);
                 }
                 Ok(())
-            })
-            .await?;
+            })?;
         }
         Ok(advanced)
     }
@@ -223,12 +214,12 @@ impl Db {
         let found = self.backfills.get(&id).filter(|row| row.tenant == tenant);
         let row = found.ok_or(StoreError::NotFound("backfill"))?;
         let more = self.listed(row).ended;
-        let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         Ok(BackfillRecord {
             id,
             tenant,
             job: row.job,
-            job_name: self.jobs.get(&row.job).map_or_else(String::new, |row| row.job.spec.name.clone()),
+            job_name: self.job_name(row.job),
             stretch: row.stretch,
             rate: row.rate,
             payload: row.payload.clone(),
@@ -257,17 +248,15 @@ impl Db {
         let of_job = |(id, row): &(&BackfillId, &BackfillRow)| {
             row.job == job && row.tenant == tenant && before.is_none_or(|before| **id < before)
         };
-        let mut ids: Vec<_> = self.backfills.iter().rev().filter(of_job).map(|(id, _)| *id).take(limit + 1).collect();
-        let more = ids.len() > limit;
-        ids.truncate(limit);
-        let next = ids.last().copied().filter(|_| more);
-        Ok(Page { items: ids.into_iter().map(|id| self.get_backfill(tenant, id)).collect::<Result<_>>()?, next })
+        let newest = self.backfills.iter().rev().filter(of_job).take(limit + 1);
+        let found = newest.map(|(id, _)| self.get_backfill(tenant, *id)).collect::<Result<_>>()?;
+        Ok(Page::cut(found, limit, |backfill| backfill.id))
     }
 
     fn load_backfills(&self, partitions: &PartitionSet, after: Option<BackfillId>, limit: usize) -> Vec<BackfillId> {
-        let stands = |job: JobId| self.jobs.get(&job).is_some_and(|row| partitions.contains(row.job.partition));
+        let is_owned = |job: JobId| self.jobs.get(&job).is_some_and(|row| partitions.contains(row.job.partition));
         let ours = |(id, row): &(&BackfillId, &BackfillRow)| {
-            row.active && after.is_none_or(|after| **id > after) && stands(row.job)
+            row.active && after.is_none_or(|after| **id > after) && is_owned(row.job)
         };
         self.backfills.iter().filter(ours).map(|(id, _)| *id).take(limit).collect()
     }
@@ -276,50 +265,17 @@ impl Db {
         for tick in ticks {
             let run = row.origin.run(job.id, *tick);
             if !self.runs.contains_key(&run) {
-                self.make_run(job, run, *tick, row.payload.clone(), now);
+                self.insert_late(job, run, *tick, row.payload.clone(), now);
                 self.backfills.entry(row.origin.backfill).and_modify(|row| _ = row.listed.insert(run));
             }
         }
     }
 
-    fn make_run(&mut self, job: &Job, id: RunId, tick: DbTime, payload: Option<String>, now: DbTime) {
-        let spec = &job.spec;
-        let mut row = WaitingRow {
-            job: job.id,
-            tenant: job.tenant,
-            priority: spec.priority,
-            due_at: now,
-            late: true,
-            force: false,
-            attempts: 0,
-            queue: None,
-            rank: 0,
-            key: spec.key_of(payload.as_deref()),
-        };
-        row.place(spec, now);
-        self.waiting.insert(id, row);
-        let run = RunRow {
-            job: job.id,
-            tenant: job.tenant,
-            cause: CauseKind::Backfill,
-            scheduled_at: tick,
-            due_at: now,
-            state: State::Waiting,
-            attempt: 0,
-            lost: 0,
-            fence: Fence::default(),
-            node: None,
-            worker: None,
-            incarnation: None,
-            started_at: None,
-            finished_at: None,
-            error: None,
-            output: None,
-            skip_reason: None,
-            payload,
-            flow: None,
-        };
-        self.insert_run(id, run, None, now);
+    fn insert_late(&mut self, job: &Job, id: RunId, tick: DbTime, payload: Option<String>, now: DbTime) {
+        let key = job.spec.key_of(payload.as_deref());
+        let run = RunRow { payload, ..RunRow::waiting((job.id, job.tenant), CauseKind::Backfill, tick, now) };
+        let waiting = WaitingRow { late: true, key, ..WaitingRow::of(&run, job.spec.priority) };
+        self.insert_waiting(id, run, waiting, None, now);
     }
 
     /// The newest backfills over this tick of a job.

@@ -12,7 +12,8 @@ use everytick_domain::{
 };
 
 use super::{
-    db::{Db, Entry},
+    db::{Db, JobRow},
+    journal::Entry,
     tx::SimTx,
 };
 use everytick_store::{
@@ -109,22 +110,15 @@ impl Db {
     }
 
     fn calendar_users(&self, tenant: TenantId, name: &str) -> Vec<(JobId, String)> {
-        let names = |job: &&super::db::JobRow| {
-            job.job.tenant == tenant
-                && job.job.deleted_at.is_none()
-                && job.job.spec.exclude().iter().any(|named| named == name)
-        };
-        self.jobs.values().filter(names).map(|row| (row.job.id, row.job.spec.name.clone())).collect()
+        let uses = |row: &&JobRow| row.job.spec.exclude().iter().any(|used| used == name);
+        self.live(tenant).filter(uses).map(|row| (row.job.id, row.job.spec.name.clone())).collect()
     }
 
     pub(super) fn calendars_named(&self, tenant: TenantId, names: &[String]) -> Vec<Arc<Calendar>> {
         let calendar = |name: &String| {
             let row = self.calendars.get(&(tenant, name.clone()))?;
-            let held = row
-                .versions
-                .iter()
-                .filter_map(|(version, from, spec)| CalendarVersion::new(*version, *from, spec).ok());
-            Calendar::new(name, held.collect()).map(Arc::new)
+            let version = |(version, from, spec): &_| CalendarVersion::new(*version, *from, spec).ok();
+            Calendar::new(name, row.versions.iter().filter_map(version).collect()).map(Arc::new)
         };
         names.iter().filter_map(calendar).collect()
     }
@@ -135,15 +129,9 @@ impl Db {
         after: Option<&str>,
         limit: usize,
     ) -> Page<CalendarRecord, String> {
-        let names = self
-            .calendars
-            .keys()
-            .filter(|(owner, name)| *owner == tenant && after.is_none_or(|after| name.as_str() > after));
-        let mut items: Vec<_> =
-            names.filter_map(|(_, name)| self.calendar(tenant, name)).take(limit.saturating_add(1)).collect();
-        let more = items.len() > limit;
-        items.truncate(limit);
-        let next = items.last().map(|calendar| calendar.name.clone()).filter(|_| more);
-        Page { items, next }
+        let behind = |name: &str| after.is_none_or(|after| name > after);
+        let names = self.calendars.keys().filter(|(owner, name)| *owner == tenant && behind(name));
+        let found = names.filter_map(|(_, name)| self.calendar(tenant, name)).take(limit.saturating_add(1));
+        Page::cut(found.collect(), limit, |calendar| calendar.name.clone())
     }
 }

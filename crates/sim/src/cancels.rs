@@ -2,7 +2,10 @@
 
 use everytick_domain::{ids::RunId, mutant::Mutant, overlap, run::State, time::DbTime};
 
-use super::db::{Db, Entry, RunRow};
+use super::{
+    db::{Db, RunRow},
+    journal::Entry,
+};
 use everytick_store::{KeptOutput, Lease, Result, Supersede};
 
 impl Db {

@@ -1,5 +1,5 @@
-//! The simulated tables as maps, leases and partitions, and the journal of every change.
-//! Each method is one transaction, or a part of one; the caller has exclusive access to the database.
+//! The simulated tables as maps, and their rows. Each method is one transaction, or a part of one; the caller has
+//! exclusive access to the database.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -7,34 +7,32 @@ use std::{
 };
 
 use everytick_domain::{
-    calendar::Calendar,
     explain::Asked,
-    home::{BlockClaim, Homes},
     ids::{BackfillId, Epoch, Fence, Incarnation, JobId, RunId, TenantId},
     job::{Job, JobSpec, LATE_AFTER_MAX},
     mutant::Mutant,
-    partition::PartitionSet,
     plan::SkipRange,
     queue::lead,
-    run::{CauseKind, SkipReason, State, Verdict},
-    time::{DbTime, Span},
+    run::{CauseKind, SkipReason, State},
+    time::DbTime,
+};
+use everytick_store::{
+    AttemptRecord, AuditRecord, Limits, PartitionRecord, shared::flows::FlowRow, tx::requests::Made,
 };
 
-use super::backfills::BackfillRow;
-use super::calendars::CalendarRow;
-use super::faults::{Faults, NoFaults, Row};
-use super::queue::{QueueRow, WorkerClaimRow};
-use everytick_store::{
-    AttemptRecord, AuditRecord, Beat, Cluster, Lease, Limits, NameOwner, NodeInfo, NodeRecord, OLD_CLAIM_AFTER,
-    PartitionRecord, Result, StoreError,
+use super::{
+    backfills::BackfillRow,
+    calendars::CalendarRow,
+    faults::{Faults, NoFaults, Row},
+    journal::Entry,
+    nodes::LeaseRow,
+    queue::{QueueRow, WorkerClaimRow},
 };
-use everytick_store::{shared::flows::FlowRow, tx::requests::Made};
 
 /// The content of the simulated database.
 #[derive(Clone, Debug)]
 pub struct Db {
-    /// Which rows the current transaction cannot decode.
-    pub(super) damage: Damage,
+    pub(super) call: CallContext,
     /// Waiting runs that a search skipped as unreadable. Each is written to the journal only once.
     pub(super) unreadable: BTreeSet<RunId>,
     pub(super) limits: Limits,
@@ -77,31 +75,37 @@ pub struct Db {
     pub(super) journal: Vec<Entry>,
 }
 
-/// Which rows a transaction cannot decode: decided by the faults of its connection and the time of its execution.
+/// The call whose transaction executes: the faults of its connection, and its times.
 #[derive(Clone)]
-pub(super) struct Damage {
+pub(super) struct CallContext {
     pub faults: Arc<dyn Faults>,
+    /// The clock when the node sent the call. Only mutants use it.
+    pub sent_at: DbTime,
     pub now: DbTime,
 }
 
-impl Default for Damage {
+impl Default for CallContext {
     fn default() -> Self {
-        Self { faults: Arc::new(NoFaults), now: DbTime::EPOCH }
+        Self { faults: Arc::new(NoFaults), sent_at: DbTime::EPOCH, now: DbTime::EPOCH }
     }
 }
 
-impl std::fmt::Debug for Damage {
+impl std::fmt::Debug for CallContext {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Damage").finish_non_exhaustive()
+        f.debug_struct("CallContext").finish_non_exhaustive()
     }
 }
 
-impl Damage {
+impl CallContext {
     pub fn readable_job(&self, job: JobId) -> bool {
         !self.faults.damages(Row::Job(job), self.now)
     }
     pub fn readable_run(&self, run: RunId) -> bool {
         !self.faults.damages(Row::Run(run), self.now)
+    }
+    /// Whether another session has locked the row of this run.
+    pub fn is_locked(&self, run: RunId) -> bool {
+        self.faults.locks(run, self.now)
     }
 }
 
@@ -139,6 +143,61 @@ pub struct RunRow {
     pub flow: Option<RunId>,
 }
 
+impl RunRow {
+    /// A run that waits and was never claimed.
+    pub(super) fn waiting(
+        (job, tenant): (JobId, TenantId),
+        cause: CauseKind,
+        scheduled_at: DbTime,
+        due_at: DbTime,
+    ) -> Self {
+        Self {
+            job,
+            tenant,
+            cause,
+            scheduled_at,
+            due_at,
+            state: State::Waiting,
+            attempt: 0,
+            lost: 0,
+            fence: Fence::default(),
+            node: None,
+            worker: None,
+            incarnation: None,
+            started_at: None,
+            finished_at: None,
+            error: None,
+            output: None,
+            skip_reason: None,
+            payload: None,
+            flow: None,
+        }
+    }
+
+    pub(super) fn skip(&mut self, reason: SkipReason, now: DbTime) {
+        self.state = State::Skipped;
+        self.skip_reason = Some(reason);
+        self.finished_at = Some(now);
+    }
+
+    /// Claims the run for a node or a worker. The mutant keeps the fence of an earlier attempt.
+    pub(super) fn claim(&mut self, by: Incarnation, keeps_fence: Mutant, now: DbTime) {
+        self.state = State::Claimed;
+        if self.attempt == 0 || !keeps_fence.is_on() {
+            self.fence = self.fence.raised(now);
+        }
+        self.attempt += 1;
+        self.incarnation = Some(by);
+        self.started_at = Some(now);
+    }
+
+    /// The journal's entry for a claim on this run.
+    pub(super) fn claimed_entry(&self, run: RunId, late: bool, delegated: bool) -> Option<Entry> {
+        let (job, attempt, fence, by) = (self.job, self.attempt, self.fence, self.incarnation?);
+        Some(Entry::Claimed { run, job, attempt, fence, late, by, delegated })
+    }
+}
+
 #[derive(Clone, Debug)]
 pub struct RangeRow {
     pub job: JobId,
@@ -163,41 +222,27 @@ pub(super) struct WaitingRow {
 }
 
 impl WaitingRow {
-    /// Sets the queue and rank of a run that waits since `since`, from the job's target.
-    pub(super) fn place(&mut self, spec: &JobSpec, since: DbTime) {
+    /// The row of a run that waits until it is due.
+    pub(super) fn of(run: &RunRow, priority: u8) -> Self {
+        Self {
+            job: run.job,
+            tenant: run.tenant,
+            priority,
+            due_at: run.due_at,
+            late: false,
+            force: false,
+            attempts: run.attempt,
+            queue: None,
+            rank: 0,
+            key: None,
+        }
+    }
+
+    /// Sets the queue and rank from the job's target.
+    pub(super) fn place(&mut self, spec: &JobSpec, now: DbTime) {
+        let since = if self.late { now } else { self.due_at };
         self.queue = spec.target.queue().map(str::to_owned);
         self.rank = since.millis() - lead(self.priority, self.late && self.attempts == 0);
-    }
-}
-
-#[derive(Clone, Debug)]
-pub(super) struct LeaseRow {
-    pub incarnation: Incarnation,
-    pub fence: Fence,
-    pub until: DbTime,
-    pub ttl: Span,
-    pub info: NodeInfo,
-    pub started_at: DbTime,
-    pub renewed_at: DbTime,
-    pub beat: Beat,
-    /// Claims below this id are found only if they are listed in `Db::listed`.
-    pub open_from: RunId,
-    /// Claims below this id are listed, or were made after the listing and are known to their node.
-    pub compared_to: RunId,
-    /// The node left, was fenced as dead, or a newer incarnation replaced it.
-    pub ended: bool,
-}
-
-impl LeaseRow {
-    fn name_owner(&self, now: DbTime) -> NameOwner {
-        NameOwner {
-            node: self.info.name.clone(),
-            incarnation: self.incarnation,
-            process: self.info.process.clone(),
-            renewed_at: self.renewed_at,
-            until: self.until,
-            now,
-        }
     }
 }
 
@@ -206,109 +251,6 @@ pub(super) struct RequestRow {
     pub fingerprint: [u8; 32],
     pub made: Made,
     pub at: DbTime,
-}
-
-/// One change in the journal, which the simulator's checker reads.
-#[derive(Clone, Debug)]
-pub enum Entry {
-    Created {
-        job: Box<Job>,
-        x: DbTime,
-    },
-    /// Written at the commit, even if the reply to the caller is lost.
-    Edited {
-        job: Box<Job>,
-        x: DbTime,
-        /// The clock at the commit; `x` may be later.
-        at: DbTime,
-    },
-    /// `by` is the node that recorded the tick; `None` if an edit recorded it or the run was requested.
-    Recorded {
-        run: RunId,
-        job: JobId,
-        state: State,
-        at: DbTime,
-        by: Option<Incarnation>,
-        /// It waits, and catch-up chose it.
-        late: bool,
-        /// It was triggered with `force`: it may run beside other runs of the job.
-        force: bool,
-    },
-    RangeRecorded {
-        job: JobId,
-        from: DbTime,
-        to: DbTime,
-        reason: SkipReason,
-        by: Option<Incarnation>,
-    },
-    Claimed {
-        run: RunId,
-        job: JobId,
-        attempt: u32,
-        fence: Fence,
-        /// Catch-up chose it.
-        late: bool,
-        by: Incarnation,
-        /// The owner of its partition had delegated it to this node.
-        delegated: bool,
-    },
-    /// The owner delegated a waiting run to another node. From then on the run counts as in progress.
-    Delegated {
-        run: RunId,
-        job: JobId,
-    },
-    /// A search skipped this waiting run, because its row or its job's could not be decoded.
-    Unreadable {
-        run: RunId,
-        job: JobId,
-    },
-    /// The node to which the run was delegated died or stopped before it claimed the run.
-    Undelegated {
-        run: RunId,
-        job: JobId,
-    },
-    /// The new state of a calendar, with all its versions.
-    CalendarPut {
-        tenant: TenantId,
-        calendar: Arc<Calendar>,
-    },
-    /// A lease was created, or its fence was raised.
-    Leased {
-        node: String,
-        incarnation: Incarnation,
-        fence: Fence,
-    },
-    Acquired {
-        partition: u16,
-        by: Incarnation,
-        fence: Fence,
-    },
-    Released {
-        partition: u16,
-        by: Incarnation,
-    },
-    /// The node takes no more partitions.
-    Retired {
-        by: Incarnation,
-    },
-    /// `fence` is the fence that the settlement named, `held` the fence of the run.
-    Settled {
-        run: RunId,
-        job: JobId,
-        fence: Fence,
-        held: Fence,
-        was: State,
-        verdict: Verdict,
-        at: DbTime,
-    },
-    /// `fence` is the run's new fence; `to` is the newer run that superseded it.
-    Cancelled {
-        run: RunId,
-        job: JobId,
-        was: State,
-        fence: Fence,
-        to: Option<RunId>,
-    },
 }
 
 /// The content of the database before a transaction. The journal is only extended, so its length is enough.
@@ -337,7 +279,7 @@ impl Db {
             PartitionRecord { partition, owner: None, fence, since, home_region: None }
         };
         Self {
-            damage: Damage::default(),
+            call: CallContext::default(),
             unreadable: BTreeSet::new(),
             limits,
             shared,
@@ -387,11 +329,6 @@ impl Db {
     pub fn worker_claims_until(&self, run: RunId) -> Option<DbTime> {
         self.worker_claims.get(&run).map(|claim| claim.until)
     }
-    /// The living leases by node name, and the partitions with their owners.
-    #[must_use]
-    pub fn standing(&self, now: DbTime) -> Cluster {
-        self.cluster(now)
-    }
     pub fn all_backfills(&self) -> impl Iterator<Item = (BackfillId, &BackfillRow)> {
         self.backfills.iter().map(|(id, row)| (*id, row))
     }
@@ -407,242 +344,30 @@ impl Db {
         self.ranges.values()
     }
 
-    pub(super) fn homes(&self) -> Homes {
-        let claimed = |row: &PartitionRecord| Some((row.partition, row.home_region.clone()?));
-        Homes::new(u16::try_from(self.partitions.len()).unwrap_or(u16::MAX), self.partitions.iter().filter_map(claimed))
-    }
-
-    pub(super) fn claim_block(&mut self, claim: &BlockClaim) {
-        for partition in claim.partitions() {
-            if let Some(row) = self.partitions.get_mut(usize::from(partition)) {
-                row.home_region = Some(claim.region.clone());
-            }
-        }
-    }
-
-    pub(super) fn join(&mut self, node: &NodeInfo, incarnation: Incarnation, ttl: Span, now: DbTime) -> Result<Lease> {
-        self.cap_leases(now);
-        let other = self.leases.get(&node.name).filter(|row| row.incarnation != incarnation && !row.ended);
-        if let Some(other) = other.filter(|other| other.until > now) {
-            if node.again {
-                return Err(StoreError::replaced(&node.name));
-            }
-            // In a store for one process, an older process is gone: only one can open it.
-            if self.shared && !node.takes_over.includes(other.incarnation) {
-                return Err(StoreError::NodeNameTaken(Box::new(other.name_owner(now))));
-            }
-        }
-        // An ended row of this incarnation under another name: the new row replaces it.
-        self.leases.retain(|name, row| row.incarnation != incarnation || *name == node.name);
-        let old = self.leases.get(&node.name);
-        let same = old.filter(|row| row.incarnation == incarnation);
-        let started_at = same.map_or(now, |row| row.started_at);
-        let open_from = RunId::floor(now.minus(OLD_CLAIM_AFTER));
-        let open_from = same.map_or(open_from, |row| row.open_from.min(open_from));
-        // In a store for one process, the owner of any other lease is dead.
-        let alone = !self.shared;
-        let ends = self.next_lease_fence(now);
-        for (name, row) in self.leases.iter_mut().filter(|(_, row)| row.incarnation != incarnation) {
-            if alone || *name == node.name {
-                row.until = DbTime::EPOCH;
-                row.ended = true;
-                row.fence = ends;
-            }
-        }
-        let fence = self.next_lease_fence(now);
-        // The row of an older incarnation of the node is moved to a name that no node has.
-        if let Some(row) = self.leases.remove(&node.name).filter(|row| row.incarnation != incarnation) {
-            self.leases.insert(format!("{}#{}", node.name, row.incarnation), row);
-        }
-        let (until, info) = (now.plus(ttl), node.clone());
-        let row = LeaseRow {
-            incarnation,
-            fence,
-            until,
-            ttl,
-            info,
-            started_at,
-            renewed_at: now,
-            ended: false,
-            beat: Beat::of(open_from),
-            open_from,
-            compared_to: open_from,
-        };
-        self.leases.insert(node.name.clone(), row);
-        self.journal.push(Entry::Leased { node: node.name.clone(), incarnation, fence });
-        Ok(Lease { node: node.name.clone(), incarnation, fence })
-    }
-
-    pub(super) fn renew(&mut self, lease: &Lease, ttl: Span, beat: &Beat, now: DbTime) -> Result<DbTime> {
-        self.check_lease(lease, now)?;
-        self.cap_leases(now);
-        if let Some(row) = self.leases.get_mut(&lease.node) {
-            let raised = beat.open_from.map_or(row.open_from, |to| to.min(row.compared_to));
-            row.open_from = row.open_from.max(raised);
-            row.ttl = ttl;
-            row.until = now.plus(ttl);
-            row.renewed_at = now;
-            row.beat = beat.clone();
-        }
-        // A claim with an older fence does not replace the listed newer claim on the same run.
-        for claim in &beat.old_claims {
-            if self.runs.get(&claim.run).is_some_and(|run| run.fence <= claim.fence) {
-                self.listed.insert(claim.run, lease.incarnation);
-            }
-        }
-        Ok(now)
-    }
-
-    /// Shortens leases that end more than 1 s later than their TTL allows: the clock was ahead when they were renewed.
-    fn cap_leases(&mut self, now: DbTime) {
-        for row in self.leases.values_mut().filter(|row| row.until > now.plus(row.ttl).plus(Span::seconds(1))) {
-            row.until = now.plus(row.ttl);
-        }
-    }
-
-    pub(super) fn raise_fence(&mut self, lease: &Lease, now: DbTime) -> Result<Lease> {
-        self.check_lease(lease, now)?;
-        let fence = self.next_lease_fence(now);
-        let row = self.leases.get_mut(&lease.node).ok_or(StoreError::LeaseLost)?;
-        row.fence = fence;
-        self.journal.push(Entry::Leased { node: lease.node.clone(), incarnation: lease.incarnation, fence });
-        Ok(Lease { fence, ..lease.clone() })
-    }
-
-    pub(super) fn retire(&mut self, lease: &Lease, now: DbTime) -> Result<()> {
-        self.check_lease(lease, now)?;
-        self.free(lease, &PartitionSet::all(u16::MAX), now);
-        if let Some(row) = self.leases.get_mut(&lease.node) {
-            row.info.may_own = false;
-        }
-        self.undelegate();
-        self.journal.push(Entry::Retired { by: lease.incarnation });
-        Ok(())
-    }
-
-    pub(super) fn leave(&mut self, lease: &Lease, now: DbTime) -> Result<()> {
-        self.check_lease(lease, now)?;
-        self.free(lease, &PartitionSet::all(u16::MAX), now);
-        let fence = self.next_lease_fence(now);
-        if let Some(row) = self.leases.get_mut(&lease.node) {
-            row.until = DbTime::EPOCH;
-            row.ended = true;
-            row.fence = fence;
-        }
-        Ok(())
-    }
-
-    fn next_lease_fence(&mut self, now: DbTime) -> Fence {
-        self.lease_fence = self.lease_fence.raised(now);
-        self.lease_fence
-    }
-
-    pub(super) fn cluster(&self, now: DbTime) -> Cluster {
-        let node = |row: &LeaseRow| NodeRecord {
-            name: row.info.name.clone(),
-            region: row.info.region.clone(),
-            version: row.info.version.clone(),
-            incarnation: row.incarnation,
-            fence: row.fence,
-            until: row.until,
-            started_at: row.started_at,
-            renewed_at: row.renewed_at,
-            may_own: row.info.may_own,
-            lag: row.beat.lag,
-            clock_offset_ms: row.beat.clock_offset_ms,
-            process: row.info.process.clone(),
-            can: row.info.can.clone(),
-            listen: row.info.listen.clone(),
-        };
-        let nodes = self.leases.values().filter(|row| !row.ended).map(node).collect();
-        Cluster { now, nodes, partitions: self.partitions.clone() }
-    }
-
-    pub(super) fn acquire(&mut self, lease: &Lease, asked: &PartitionSet, now: DbTime) -> Result<PartitionSet> {
-        self.check_lease(lease, now)?;
-        let unfenced = Mutant::TakeOverUnfenced.is_on();
-        if !unfenced {
-            self.fence_expired(lease.incarnation, now);
-        }
-        let lives = |row: &&LeaseRow| !row.ended && (row.until > now || !unfenced);
-        let living: BTreeSet<_> = self.leases.values().filter(lives).map(|row| row.incarnation).collect();
-        let mut ours = PartitionSet::none();
-        for row in self.partitions.iter_mut().filter(|row| asked.contains(row.partition)) {
-            if row.owner.is_none_or(|owner| !living.contains(&owner)) {
-                row.owner = Some(lease.incarnation);
-                row.fence = row.fence.raised(now);
-                row.since = now;
-                let (partition, fence) = (row.partition, row.fence);
-                self.journal.push(Entry::Acquired { partition, by: lease.incarnation, fence });
-            }
-            if row.owner == Some(lease.incarnation) {
-                ours.insert(row.partition);
-            }
-        }
-        Ok(ours)
-    }
-
-    pub(super) fn release(&mut self, lease: &Lease, partitions: &PartitionSet, now: DbTime) -> Result<()> {
-        self.check_lease(lease, now)?;
-        self.free(lease, partitions, now);
-        Ok(())
-    }
-
-    fn free(&mut self, lease: &Lease, partitions: &PartitionSet, now: DbTime) {
-        let ours =
-            |row: &&mut PartitionRecord| partitions.contains(row.partition) && row.owner == Some(lease.incarnation);
-        for row in self.partitions.iter_mut().filter(ours) {
-            row.owner = None;
-            row.since = now;
-            self.journal.push(Entry::Released { partition: row.partition, by: lease.incarnation });
-        }
-    }
-
-    /// Ends the expired leases of other incarnations under a new fence.
-    pub(super) fn fence_expired(&mut self, but: Incarnation, now: DbTime) {
-        let expired = |row: &&mut LeaseRow| row.incarnation != but && !row.ended && row.until <= now;
-        for row in self.leases.values_mut().filter(expired) {
-            self.lease_fence = self.lease_fence.raised(now);
-            row.fence = self.lease_fence;
-            row.ended = true;
-        }
-    }
-
-    /// Claims of this incarnation on runs below this id are listed; claims from it on need not be.
-    pub(super) fn open_from(&self, incarnation: Incarnation) -> Option<RunId> {
-        self.leases.values().find(|row| row.incarnation == incarnation).map(|row| row.open_from)
-    }
-
-    /// Whether this incarnation's claim on the run is listed. An entry of another incarnation does not count.
-    pub(super) fn is_listed(&self, run: RunId, by: Incarnation) -> bool {
-        self.listed.get(&run) == Some(&by)
-    }
-
-    /// Lists the claim of a node on this run if the run is below the `open_from` of the node's lease.
-    pub(super) fn list_claim(&mut self, run: RunId, by: Incarnation) {
-        if self.open_from(by).is_some_and(|open_from| run < open_from) {
-            self.listed.insert(run, by);
-        }
-    }
-
-    /// The guard of every write of a node: its lease must be alive and carry the fence that the call names.
-    pub(super) fn check_lease(&self, lease: &Lease, now: DbTime) -> Result<()> {
-        match self.leases.get(&lease.node) {
-            Some(row)
-                if row.incarnation == lease.incarnation
-                    && row.fence == lease.fence
-                    && row.until > now
-                    && !row.ended =>
-            {
-                Ok(())
-            }
-            _ => Err(StoreError::LeaseLost),
-        }
-    }
-
     pub(super) fn next_seq(&mut self) -> i64 {
         self.seq += 1;
         self.seq
+    }
+
+    /// Inserts a run that waits.
+    pub(super) fn insert_waiting(
+        &mut self,
+        id: RunId,
+        run: RunRow,
+        waiting: WaitingRow,
+        by: Option<Incarnation>,
+        at: DbTime,
+    ) {
+        self.enqueue(id, waiting, at);
+        self.insert_run(id, run, by, at);
+    }
+
+    /// Lets a run wait, in the queue of its job's target.
+    pub(super) fn enqueue(&mut self, id: RunId, mut row: WaitingRow, now: DbTime) {
+        if let Some(job) = self.jobs.get(&row.job) {
+            row.place(&job.job.spec, now);
+        }
+        self.waiting.insert(id, row);
     }
 
     pub(super) fn insert_run(&mut self, id: RunId, row: RunRow, by: Option<Incarnation>, at: DbTime) {
@@ -653,8 +378,7 @@ impl Db {
         let (late, force) = self.waiting.get(&id).map_or((false, false), |row| (row.late, row.force));
         self.journal.push(Entry::Recorded { run: id, job: row.job, state: row.state, at, by, late, force });
         if let (State::Claimed, Some(by)) = (row.state, row.incarnation) {
-            let (job, attempt, fence) = (row.job, row.attempt, row.fence);
-            self.journal.push(Entry::Claimed { run: id, job, attempt, fence, late: false, by, delegated: false });
+            self.journal.extend(row.claimed_entry(id, false, false));
             self.list_claim(id, by);
         }
         self.history.insert((row.job, id));

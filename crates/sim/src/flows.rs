@@ -1,14 +1,11 @@
 //! Flows on maps. The edges are read from the definitions, by name: a job with children cannot be renamed.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::PoisonError,
-};
+use std::collections::{BTreeMap, BTreeSet};
 
 use async_trait::async_trait;
 use everytick_domain::{
     flow::Edges,
-    ids::{Cause, Fence, JobId, RunId, TenantId},
+    ids::{Cause, JobId, RunId, TenantId},
     mutant::Mutant,
     run::State,
     time::DbTime,
@@ -16,6 +13,7 @@ use everytick_domain::{
 
 use super::{
     Point, SimStore,
+    call::{call, script},
     db::{Db, JobRow, RunRow, WaitingRow},
     tx::SimTx,
 };
@@ -35,37 +33,28 @@ impl FlowStore for SimStore {
         if self.inspect(|db| db.steps.is_empty()) {
             return Ok(Vec::new());
         }
-        self.transact(Point::Read, move |db, _, _| Ok(db.flows_with_steps(after, limit))).await
+        call!(self, Read, [], |db, _| Ok(db.flows_with_steps(after, limit)))
     }
     async fn advance_flow(&self, id: RunId) -> Result<Advanced> {
         if self.inspect(|db| db.broken_flows.contains(&id)) {
             return Err(StoreError::Refused { doing: "advance a flow", source: "broken by a fault".into() });
         }
         if Mutant::StepDroppedFirst.is_on() {
-            let dropped = self.transact(Point::Advance, move |db, _, _| {
-                db.steps.retain(|_, of| *of != id);
-                Ok(())
-            });
-            dropped.await?;
+            script!(self, Advance, "advance a flow", [], |tx| tx.forget_steps(id))?;
         }
-        let script = async move |tx: &mut SimTx<'_>| {
+        script!(self, Advance, "advance a flow", [], |tx| async {
             let rendered = flow::render(tx, id).await?;
             flow::advance(tx, id, NextRuns::Start(&rendered)).await
-        };
-        self.in_tx(Point::Advance, "advance a flow", script).await
+        })
     }
     async fn give_up_flow(&self, id: RunId, why: &str) -> Result<Advanced> {
-        let why = why.to_owned();
-        let script = async move |tx: &mut SimTx<'_>| flow::advance(tx, id, NextRuns::Skip(&why)).await;
-        self.in_tx(Point::Advance, "advance a flow", script).await
+        script!(self, Advance, "advance a flow", [why], |tx| flow::advance(tx, id, NextRuns::Skip(&why)))
     }
     fn take_steps_written(&self) -> bool {
-        let mut db = self.db.lock().unwrap_or_else(PoisonError::into_inner);
-        std::mem::take(&mut db.left_steps)
+        std::mem::take(&mut self.lock().left_steps)
     }
     async fn get_flow(&self, tenant: TenantId, id: RunId) -> Result<FlowRecord> {
-        let script = async move |tx: &mut SimTx<'_>| flow::get_flow(tx, tenant, id).await;
-        self.in_tx(Point::Read, "read the flow", script).await
+        script!(self, Read, "read the flow", [], |tx| flow::get_flow(tx, tenant, id))
     }
     async fn list_flows(
         &self,
@@ -74,19 +63,13 @@ impl FlowStore for SimStore {
         before: Option<RunId>,
         limit: usize,
     ) -> Result<Page<FlowRecord, RunId>> {
-        let filter = filter.clone();
-        let script = async move |tx: &mut SimTx<'_>| flow::list_flows(tx, tenant, &filter, before, limit).await;
-        self.in_tx(Point::Read, "list flows", script).await
+        script!(self, Read, "list flows", [filter], |tx| flow::list_flows(tx, tenant, &filter, before, limit))
     }
     async fn cancel_flow(&self, tenant: TenantId, actor: &Actor, id: RunId) -> Result<CancelledFlow> {
-        let actor = actor.clone();
-        let script = async move |tx: &mut SimTx<'_>| flow::cancel_flow(tx, tenant, &actor, id).await;
-        self.in_tx(Point::Ask, "cancel a flow", script).await
+        script!(self, Ask, "cancel a flow", [actor], |tx| flow::cancel_flow(tx, tenant, &actor, id))
     }
     async fn rerun_flow(&self, tenant: TenantId, actor: &Actor, ask: RerunFlow) -> Result<FlowRecord> {
-        let actor = actor.clone();
-        let script = async move |tx: &mut SimTx<'_>| flow::rerun_flow(tx, tenant, &actor, &ask).await;
-        self.in_tx(Point::Ask, "rerun a flow", script).await
+        script!(self, Ask, "rerun a flow", [actor], |tx| flow::rerun_flow(tx, tenant, &actor, &ask))
     }
 }
 
@@ -291,45 +274,23 @@ impl Db {
     }
 
     fn insert_child(&mut self, row: &FlowRow, child: &ChildRow, now: DbTime) {
-        let waits = child.waits();
         let due_at = now.max(row.scheduled_at);
-        let run = RunRow {
-            job: child.job,
-            tenant: row.tenant,
-            cause: child.cause,
-            scheduled_at: row.scheduled_at,
-            due_at,
-            state: child.state,
-            attempt: 0,
-            lost: 0,
-            fence: Fence::default(),
-            node: None,
-            worker: None,
-            incarnation: None,
-            started_at: None,
-            finished_at: (!waits).then_some(now),
+        let mut run = RunRow {
             error: child.error.clone(),
-            output: None,
-            skip_reason: child.reason,
             payload: child.payload.clone(),
             flow: Some(row.id),
+            ..RunRow::waiting((child.job, row.tenant), child.cause, row.scheduled_at, due_at)
         };
-        if waits {
-            let waiting = WaitingRow {
-                job: child.job,
-                tenant: row.tenant,
-                priority: child.priority,
-                due_at,
-                late: false,
-                force: false,
-                attempts: 0,
-                queue: child.queue.clone(),
-                rank: child.rank.unwrap_or_default(),
-                key: child.key.clone(),
-            };
-            self.waiting.insert(child.run, waiting);
+        match child.reason {
+            Some(reason) => {
+                run.skip(reason, now);
+                self.insert_run(child.run, run, None, now);
+            }
+            None => {
+                let waiting = WaitingRow { key: child.key.clone(), ..WaitingRow::of(&run, child.priority) };
+                self.insert_waiting(child.run, run, waiting, None, now);
+            }
         }
-        self.insert_run(child.run, run, None, now);
     }
 
     pub(super) fn prune_flows(&mut self, before: DbTime) {

@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, PoisonError},
+    sync::Arc,
 };
 
 use async_trait::async_trait;
@@ -20,7 +20,8 @@ use everytick_domain::{
 
 use super::{
     Point, SimStore,
-    db::{Db, Entry, WaitingRow},
+    call::call,
+    db::{Db, WaitingRow},
     runs::claimed_run,
 };
 use everytick_store::{
@@ -53,47 +54,37 @@ pub(super) const NO_NODE: Incarnation = Incarnation::from_uuid(uuid::Uuid::nil()
 #[async_trait]
 impl QueueStore for SimStore {
     async fn claim_queue(&self, ask: &ClaimQueue) -> Result<QueueClaims> {
-        let ask = ask.clone();
-        self.transact(Point::Claim, move |db, now, _| Ok(db.claim_queue(&ask, now))).await
+        call!(self, Claim, [ask], |db, now| Ok(db.claim_queue(&ask, now)))
     }
     async fn beat_claim(&self, tenant: TenantId, run: RunId, fence: Fence, lease: Span) -> Result<ClaimBeat> {
-        self.transact(Point::Renew, move |db, now, _| db.beat_claim(tenant, run, fence, now.plus(lease))).await
+        call!(self, Renew, [], |db, now| db.beat_claim(tenant, run, fence, now.plus(lease)))
     }
     async fn log_claim(&self, tenant: TenantId, run: RunId, fence: Fence, part: LogPart<'_>) -> Result<bool> {
         let (missing, text) = (part.missing, part.text.replace('\0', "\u{fffd}"));
-        let logged = move |db: &mut Db, _, _| db.log_claim(tenant, run, fence, LogPart { missing, text: &text });
-        self.transact(Point::Renew, logged).await
+        call!(self, Renew, [], |db, _| db.log_claim(tenant, run, fence, LogPart { missing, text: &text }))
     }
     async fn claim_log(&self, tenant: TenantId, run: RunId) -> Result<Option<String>> {
-        self.transact(Point::Read, move |db, _, _| {
+        call!(self, Read, [], |db, _| {
             Ok(db.worker_claims.get(&run).filter(|claim| claim.tenant == tenant).and_then(|claim| claim.log.clone()))
         })
-        .await
     }
     async fn load_claims(&self, tenant: TenantId, runs: &[RunId]) -> Result<Vec<LoadedClaim>> {
-        let runs = runs.to_vec();
-        self.transact(Point::Load, move |db, now, _| {
-            let held = |run: &RunId| db.worker_claims.get(run).filter(|claim| claim.tenant == tenant);
-            Ok(runs.iter().filter_map(|run| db.loaded_claim(*run, held(run)?, now)).collect())
+        call!(self, Load, [runs], |db, now| {
+            let ours = |run: &RunId| db.worker_claims.get(run).filter(|claim| claim.tenant == tenant);
+            Ok(runs.iter().filter_map(|run| db.loaded_claim(*run, ours(run)?, now)).collect())
         })
-        .await
     }
     async fn succeed(&self, tenant: TenantId, done: &[Success]) -> Result<Vec<Option<JobId>>> {
-        let done = done.to_vec();
-        self.transact(Point::Settle, move |db, now, _| {
-            Ok(done.iter().map(|done| db.succeed(tenant, done, now)).collect())
-        })
-        .await
+        call!(self, Settle, [done], |db, now| Ok(done.iter().map(|done| db.succeed(tenant, done, now)).collect()))
     }
     async fn load_overdue_claims(&self, grace: Span, limit: usize) -> Result<Vec<OverdueClaim>> {
-        self.transact(Point::Load, move |db, now, _| Ok(db.overdue_claims(now, grace, limit))).await
+        call!(self, Load, [], |db, now| Ok(db.overdue_claims(now, grace, limit)))
     }
     async fn supersede_in_queues(&self, limit: usize) -> Result<Vec<RunId>> {
-        self.transact(Point::Claim, move |db, now, _| Ok(db.supersede_in_queues(limit, now))).await
+        call!(self, Claim, [], |db, now| Ok(db.supersede_in_queues(limit, now)))
     }
     async fn look_at_queues(&self, queues: &[(TenantId, String)]) -> Result<QueueLook> {
-        let queues = queues.to_vec();
-        self.transact(Point::Peek, move |db, now, _| Ok(db.look_at_queues(&queues, now))).await
+        call!(self, Peek, [queues], |db, now| Ok(db.look_at_queues(&queues, now)))
     }
     async fn list_queues(
         &self,
@@ -101,19 +92,17 @@ impl QueueStore for SimStore {
         from: Option<&str>,
         limit: usize,
     ) -> Result<Page<QueueRecord, String>> {
-        let from = from.unwrap_or_default().to_owned();
-        self.transact(Point::Read, move |db, now, _| Ok(db.list_queues(tenant, &from, limit, now))).await
+        let from = from.unwrap_or_default();
+        call!(self, Read, [from], |db, now| Ok(db.list_queues(tenant, &from, limit, now)))
     }
     async fn note_asked(&self, tenant: TenantId, queue: &str, worker: &str) -> Result<()> {
         // No call and so no fault: it changes no run, and a history is the same with and without it.
-        let mut db = self.db.lock().unwrap_or_else(PoisonError::into_inner);
         let asked = Asked { at: self.clock.now(), worker: worker.to_owned() };
-        db.asked.insert((tenant, queue.to_owned()), asked);
+        self.lock().asked.insert((tenant, queue.to_owned()), asked);
         Ok(())
     }
     async fn set_queue(&self, tenant: TenantId, actor: &Actor, name: &str, limits: QueueLimits) -> Result<()> {
-        let (actor, name) = (actor.clone(), name.to_owned());
-        self.transact(Point::Ask, move |db, now, _| {
+        call!(self, Ask, [actor, name], |db, now| {
             let row = db.queues.entry((tenant, name.clone())).or_default();
             if row.limits.rate != limits.rate {
                 row.spent_until = 0;
@@ -122,7 +111,6 @@ impl QueueStore for SimStore {
             db.note(tenant, &actor, "limit", format!("queue {name}"), limits_detail(&limits), now);
             Ok(())
         })
-        .await
     }
 }
 
@@ -140,13 +128,13 @@ impl Db {
         let due = self.queue_of(ask.tenant, &ask.queue).filter(|(_, row)| row.due_at <= now);
         let jobs: BTreeSet<JobId> = due.map(|(_, row)| row.job).collect();
         for job in jobs {
-            self.give_way_in_queue(job, now);
+            self.supersede_in_queue(job, now);
         }
         self.note_unreadable(now);
         let mut due: Vec<_> = self
             .queue_of(ask.tenant, &ask.queue)
             .filter(|(_, row)| row.due_at <= now)
-            .filter(|(id, row)| self.damage.readable_run(**id) && self.damage.readable_job(row.job))
+            .filter(|(id, row)| self.call.readable_run(**id) && self.call.readable_job(row.job))
             .map(|(id, row)| (*id, row))
             .collect();
         due.sort_unstable_by_key(|(id, row)| (row.rank, *id));
@@ -164,8 +152,9 @@ impl Db {
         let mut loads: BTreeMap<JobId, JobLoad> = jobs.into_iter().filter_map(|job| self.load_of(job)).collect();
         let limited = self.queues.get(&(ask.tenant, ask.queue.clone())).copied().unwrap_or_default();
         let wanted = ask.limit.min(CLAIM_RUNS_MAX);
-        let room = limited.limits.claimable(wanted, self.claimed_of(ask.tenant, &ask.queue), limited.spent_until, now);
-        let chosen = choose(&candidates, &mut loads, room);
+        let claimed = self.claimed_of(ask.tenant, &ask.queue);
+        let remaining = limited.limits.claimable(wanted, claimed, limited.spent_until, now);
+        let chosen = choose(&candidates, &mut loads, remaining);
         let claims: Vec<_> = chosen.into_iter().filter_map(|run| self.claim_for_worker(run, ask, now)).collect();
         if let (Some(rate), Some(row)) = (limited.limits.rate, self.queues.get_mut(&(ask.tenant, ask.queue.clone()))) {
             row.spent_until = rate.spend(row.spent_until, now, claims.len());
@@ -194,15 +183,9 @@ impl Db {
         self.delegated.remove(&id);
         let job = Arc::new(self.jobs.get(&waited.job)?.job.clone());
         let run = self.runs.get_mut(&id)?;
-        run.state = State::Claimed;
-        if !Mutant::QueueClaimKeepsFence.is_on() || run.attempt == 0 {
-            run.fence = run.fence.raised(now);
-        }
-        run.attempt += 1;
+        run.claim(NO_NODE, Mutant::QueueClaimKeepsFence, now);
         run.node = None;
         run.worker = Some(ask.worker.clone());
-        run.incarnation = Some(NO_NODE);
-        run.started_at = Some(now);
         let (until, timeout_at) = (now.plus(ask.lease), now.plus(job.spec.timeout));
         let row = WorkerClaimRow {
             tenant: run.tenant,
@@ -215,19 +198,8 @@ impl Db {
             log: None,
         };
         self.worker_claims.insert(id, row);
-        let (attempt, fence) = (run.attempt, run.fence);
-        let claim = WorkerClaim { run: claimed_run(id, run), job, until, timeout_at };
-        let entry = Entry::Claimed {
-            run: id,
-            job: waited.job,
-            attempt,
-            fence,
-            late: waited.late,
-            by: NO_NODE,
-            delegated: false,
-        };
-        self.journal.push(entry);
-        Some(claim)
+        self.journal.extend(run.claimed_entry(id, waited.late, false));
+        Some(WorkerClaim { run: claimed_run(id, run), job, until, timeout_at })
     }
 
     fn worker_claim(&mut self, tenant: TenantId, run: RunId, fence: Fence) -> Option<&mut WorkerClaimRow> {
@@ -259,7 +231,7 @@ impl Db {
             self.worker_claims.iter().filter(|(_, claim)| claim.until.min(claim.timeout_at) <= before).collect();
         let readable = |run: &RunId| {
             let job = self.runs.get(run).map(|row| row.job);
-            self.damage.readable_run(*run) && job.is_none_or(|job| self.damage.readable_job(job))
+            self.call.readable_run(*run) && job.is_none_or(|job| self.call.readable_job(job))
         };
         overdue.retain(|(run, _)| readable(run));
         overdue.sort_unstable_by_key(|(run, claim)| (claim.until, **run));
@@ -281,8 +253,8 @@ impl Db {
     fn succeed(&mut self, tenant: TenantId, done: &Success, now: DbTime) -> Option<JobId> {
         let claim = self.worker_claims.get(&done.run).filter(|claim| claim.tenant == tenant)?;
         let held = self.loaded_claim(done.run, claim, now)?;
-        let answers = self.settle(&[held.success(done, now)?], now, |_| false);
-        matches!(answers.as_deref(), Ok([SettleAnswer::Settled])).then_some(held.job.id)
+        let settled = self.settle_one(&held.success(done, now)?, now) == SettleAnswer::Settled;
+        settled.then_some(held.job.id)
     }
 
     fn look_at_queues(&self, queues: &[(TenantId, String)], now: DbTime) -> QueueLook {
@@ -342,7 +314,7 @@ impl Db {
         let mut gone = Vec::new();
         let mut looked = 0;
         for job in jobs {
-            let given = self.give_way_in_queue(job, now);
+            let given = self.supersede_in_queue(job, now);
             looked += usize::from(!given.is_empty());
             gone.extend(given);
             if looked >= limit {
@@ -352,23 +324,23 @@ impl Db {
         gone
     }
 
-    fn give_way_in_queue(&mut self, job: JobId, now: DbTime) -> Vec<RunId> {
+    fn supersede_in_queue(&mut self, job: JobId, now: DbTime) -> Vec<RunId> {
         let Some(spec) = self.jobs.get(&job).map(|row| row.job.spec.clone()) else { return Vec::new() };
         if spec.overlap != Overlap::CancelPrevious {
             return Vec::new();
         }
-        let mut standing = JobRuns::default();
+        let mut runs = JobRuns::default();
         for (run, row) in self.open_of(job) {
-            standing.open.insert(run, Open { claimed: row.state == State::Claimed, attempts: row.attempt });
+            runs.open.insert(run, Open { claimed: row.state == State::Claimed, attempts: row.attempt });
             let Some(waiting) = self.waiting.get(&run) else { continue };
             if waiting.due_at <= now {
-                standing.due.insert(run);
+                runs.due.insert(run);
             }
             if waiting.force {
-                standing.forced.insert(run);
+                runs.forced.insert(run);
             }
         }
-        let Some((older, to)) = standing.supersede(&spec) else { return Vec::new() };
+        let Some((older, to)) = runs.supersede(&spec) else { return Vec::new() };
         for run in &older {
             self.cancel(*run, Some(to), now);
         }
@@ -379,7 +351,7 @@ impl Db {
     pub(super) fn requeue(&mut self, job: JobId, now: DbTime) -> Result<()> {
         let spec = self.jobs.get(&job).ok_or(StoreError::NotFound("job"))?.job.spec.clone();
         for row in self.waiting.values_mut().filter(|row| row.job == job) {
-            row.place(&spec, if row.late { now } else { row.due_at });
+            row.place(&spec, now);
         }
         Ok(())
     }

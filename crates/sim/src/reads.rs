@@ -1,19 +1,31 @@
-//! Reads for users: jobs, runs, attempts, audit rows and the facts of `explain`.
+//! Reads for users: jobs, runs, attempts and audit rows.
 
 use everytick_domain::{
-    ids::{BackfillId, Fence, IdPrefix, JobId, RunId, TenantId},
-    run::{CauseKind, State},
+    ids::{BackfillId, IdPrefix, JobId, RunId, TenantId},
+    run::State,
     time::DbTime,
 };
 
 use super::db::{Db, JobRow, RangeRow, RunRow};
 use everytick_store::{
-    AttemptRecord, AuditFilter, AuditRecord, JobFilter, JobRecord, JobRef, PAGE_BYTES_MAX, Page, Result, RunFilter,
-    RunRecord, StoreError,
+    Actor, AttemptRecord, AuditFilter, AuditRecord, JobFilter, JobRecord, JobRef, PAGE_BYTES_MAX, Page, Result,
+    RunFilter, RunRecord, StoreError,
+    shared::{Search, page_of_runs},
 };
 
 impl Db {
-    fn job_record(&self, row: &JobRow, now: DbTime) -> JobRecord {
+    pub(super) fn find(&self, tenant: TenantId, job: &JobRef) -> Result<&JobRow> {
+        let row = match job {
+            JobRef::Id(id) => self.jobs.get(id),
+            JobRef::Name(name) => self
+                .jobs
+                .values()
+                .find(|row| row.job.tenant == tenant && row.job.deleted_at.is_none() && row.job.spec.name == *name),
+        };
+        row.filter(|row| row.job.tenant == tenant && row.job.deleted_at.is_none()).ok_or(StoreError::NotFound("job"))
+    }
+
+    pub(super) fn job_record(&self, row: &JobRow, now: DbTime) -> JobRecord {
         let last_run = self.runs_of(row.job.id).next_back().map(|(id, run)| self.run_record(id, run));
         JobRecord { job: row.job.clone(), cursor: row.cursor, last_run, now, backlog: None, followers: Vec::new() }
     }
@@ -24,15 +36,15 @@ impl Db {
         (run.state == State::Cancelled).then(row).flatten().map(|row| row.actor.clone())
     }
 
-    fn job_name(&self, run: &RunRow) -> String {
-        self.jobs.get(&run.job).map_or_else(String::new, |row| row.job.spec.name.clone())
+    pub(super) fn job_name(&self, job: JobId) -> String {
+        self.jobs.get(&job).map_or_else(String::new, |row| row.job.spec.name.clone())
     }
 
     pub(super) fn run_record(&self, id: RunId, run: &RunRow) -> RunRecord {
         RunRecord {
             id,
             job: run.job,
-            job_name: self.job_name(run),
+            job_name: self.job_name(run.job),
             tenant: run.tenant,
             cause: run.cause,
             scheduled_at: run.scheduled_at,
@@ -57,30 +69,7 @@ impl Db {
     }
 
     fn range_record(&self, id: RunId, row: &RangeRow) -> RunRecord {
-        RunRecord {
-            id,
-            job: row.job,
-            job_name: self.jobs.get(&row.job).map_or_else(String::new, |job| job.job.spec.name.clone()),
-            tenant: row.tenant,
-            cause: CauseKind::Tick,
-            scheduled_at: row.range.from,
-            due_at: row.range.from,
-            state: State::Skipped,
-            attempt: 0,
-            lost: 0,
-            fence: Fence::default(),
-            node: None,
-            worker: None,
-            started_at: None,
-            finished_at: Some(row.recorded_at),
-            error: None,
-            output: None,
-            skip_reason: Some(row.range.reason),
-            payload: None,
-            flow: None,
-            cancelled_by: None,
-            range: Some(row.range),
-        }
+        RunRecord::of_range(id, (row.job, self.job_name(row.job)), row.tenant, row.range, row.recorded_at)
     }
 
     pub(super) fn get_job(&self, tenant: TenantId, job: &JobRef, now: DbTime) -> Result<JobRecord> {
@@ -158,14 +147,11 @@ impl Db {
                     && self.matches(filter, record)
             })
             .collect();
-        found.sort_unstable_by_key(|record| std::cmp::Reverse(record.id));
-        let more = found.len() > limit;
-        found.truncate(limit);
         for record in &mut found {
             record.output = None;
             record.payload = None;
         }
-        Page { next: if more { found.last().map(|record| record.id) } else { end }, items: found }
+        page_of_runs(found, end, limit)
     }
 
     /// Whether the record matches the filter, apart from its bounds.
@@ -184,8 +170,9 @@ impl Db {
 
     /// The lowest run that a list reads, if the limit of runs per search ends it.
     fn search_end(&self, filter: &RunFilter, before: Option<RunId>) -> Option<RunId> {
-        let failed = filter.states == [State::Failed];
-        if !filter.is_narrow() && (filter.states.is_empty() || failed) {
+        let search = Search::of(filter);
+        let failed = search == Search::FailuresScan;
+        if !failed && search != Search::Scan {
             return None;
         }
         let (low, high) = filter.bounds(before);
@@ -201,9 +188,8 @@ impl Db {
     }
 
     pub(super) fn find_backfills(&self, tenant: TenantId, ids: IdPrefix, limit: usize) -> Vec<(BackfillId, String)> {
-        let name = |job: JobId| self.jobs.get(&job).map_or_else(String::new, |row| row.job.spec.name.clone());
         let own = self.backfills.iter().filter(|(id, row)| row.tenant == tenant && ids.contains(id.uuid()));
-        own.map(|(id, row)| (*id, name(row.job))).take(limit).collect()
+        own.map(|(id, row)| (*id, self.job_name(row.job))).take(limit).collect()
     }
 
     pub(super) fn find_jobs(&self, tenant: TenantId, ids: IdPrefix, limit: usize) -> Vec<(JobId, String)> {
@@ -217,28 +203,8 @@ impl Db {
 
     pub(super) fn list_attempts(&self, tenant: TenantId, id: RunId) -> Result<Vec<AttemptRecord>> {
         let run = self.runs.get(&id).filter(|run| run.tenant == tenant).ok_or(StoreError::NotFound("run"))?;
-        let mut found: Vec<_> =
-            self.attempts.range((id, 0)..=(id, u32::MAX)).map(|(_, attempt)| attempt.clone()).collect();
-        let outcome = match run.state {
-            State::Waiting | State::Skipped | State::Unknown(_) => return Ok(found),
-            State::Claimed => None,
-            State::Succeeded | State::Failed | State::Cancelled => Some(run.state.word().to_owned()),
-        };
-        if run.attempt > 0 && found.last().is_none_or(|last| last.attempt < run.attempt) {
-            found.push(AttemptRecord {
-                run: id,
-                attempt: run.attempt,
-                fence: run.fence,
-                node: run.node.clone(),
-                worker: run.worker.clone(),
-                started_at: run.started_at,
-                finished_at: run.finished_at,
-                outcome,
-                error: run.error.clone(),
-                output: run.output.clone(),
-            });
-        }
-        Ok(found)
+        let stored = self.attempts.range((id, 0)..=(id, u32::MAX)).map(|(_, attempt)| attempt.clone()).collect();
+        Ok(AttemptRecord::all_of(self.run_record(id, run), stored))
     }
 
     pub(super) fn list_audit(
@@ -277,5 +243,19 @@ impl Db {
             own.iter().filter(|row| subject.is_none_or(|subject| row.subject == *subject)).nth(most).map(|row| row.id)
         };
         if filter.subjects.is_empty() { of(None) } else { filter.subjects.iter().filter_map(|one| of(Some(one))).max() }
+    }
+
+    pub(super) fn note(
+        &mut self,
+        tenant: TenantId,
+        actor: &Actor,
+        action: &str,
+        subject: String,
+        detail: String,
+        at: DbTime,
+    ) {
+        let id = self.audit.last().map_or(0, |(_, last)| last.id) + 1;
+        let record = AuditRecord { id, at, actor: actor.0.clone(), action: action.to_owned(), subject, detail };
+        self.audit.push((tenant, record));
     }
 }

@@ -8,23 +8,9 @@ use everytick_domain::{
 };
 
 use super::db::Db;
-use everytick_store::{Actor, JobTicks, Lease, LoadedJob, Result, Walked, WalkedJob};
+use everytick_store::{Actor, JobTicks, Lease, Result, Walked, WalkedJob};
 
 impl Db {
-    pub(super) fn load_overdue(
-        &self,
-        before: DbTime,
-        after: Option<(DbTime, JobId)>,
-        limit: usize,
-    ) -> Result<Vec<LoadedJob>> {
-        let places = self.jobs.iter().filter_map(|(id, row)| row.cursor.map(|cursor| (cursor, *id)));
-        let mut due: Vec<_> =
-            places.filter(|place| place.0 < before && after.is_none_or(|after| *place > after)).collect();
-        due.sort_unstable();
-        due.truncate(limit);
-        self.load_jobs(&due.into_iter().map(|(_, id)| id).collect::<Vec<_>>())
-    }
-
     pub(super) fn walk_jobs(&self, after: Option<JobId>, limit: usize) -> Walked {
         let live = self.jobs.iter().filter(|(id, row)| row.job.deleted_at.is_none() && Some(**id) > after);
         let jobs: Vec<_> = live
@@ -57,14 +43,10 @@ impl Db {
         let (tenant, actor) = (row.job.tenant, Actor(format!("node {}", lease.node)));
         for row in &ticks.rows {
             if !self.runs.contains_key(&row.tick.id) {
-                self.insert_tick(ticks.job, &row.tick, None, None, ticks.priority, now);
+                self.insert_tick(ticks.job, &row.tick, None, None, now);
             }
         }
-        let seq = self.next_seq();
-        if let Some(row) = self.jobs.get_mut(&ticks.job) {
-            row.epoch = row.epoch.raised(now);
-            row.seq = seq;
-        }
+        self.raise_epoch(ticks.job, now);
         self.note(tenant, &actor, "repair", ticks.job.to_string(), ticks.repair_detail(), now);
         Ok(true)
     }

@@ -11,8 +11,12 @@ use everytick_domain::{
     time::DbTime,
 };
 
-use super::db::{Db, Entry, LeaseRow, RunRow, WaitingRow};
-use super::queue::{NO_NODE, WorkerClaimRow};
+use super::{
+    db::{Db, RunRow, WaitingRow},
+    journal::Entry,
+    nodes::LeaseRow,
+    queue::{NO_NODE, WorkerClaimRow},
+};
 use everytick_store::{
     AcceptedRun, AttemptRecord, Busy, ClaimedRun, Lease, ListedClaims, Result, Settle, SettleAnswer, StoreError,
     Waiting, WaitingRun,
@@ -30,12 +34,12 @@ impl Db {
     ) -> Result<Waiting> {
         self.check_lease(lease, now)?;
         self.note_unreadable(now);
-        let ours = |row: &WaitingRow| row.queue.is_none() && self.stands_in(row.job, partitions);
+        let ours = |row: &WaitingRow| row.queue.is_none() && self.is_in(row.job, partitions);
         let mut due: Vec<_> = self
             .waiting
             .iter()
             .filter(|(id, row)| ours(row) && !self.delegated.contains_key(id))
-            .filter(|(id, row)| self.damage.readable_run(**id) && self.damage.readable_job(row.job))
+            .filter(|(id, row)| self.call.readable_run(**id) && self.call.readable_job(row.job))
             .filter(|(_, row)| {
                 let of_job = busy.iter().filter(|busy| busy.job == row.job);
                 let apart = |busy: &Busy| busy.full || !(row.force || row.attempts > 0);
@@ -55,7 +59,7 @@ impl Db {
     /// Writes to the journal which due waiting runs a search skips as unreadable at `now`.
     pub(super) fn note_unreadable(&mut self, now: DbTime) {
         let due = self.waiting.iter().filter(|(_, row)| row.due_at <= now);
-        let skipped = due.filter(|(id, row)| !self.damage.readable_run(**id) || !self.damage.readable_job(row.job));
+        let skipped = due.filter(|(id, row)| !self.call.readable_run(**id) || !self.call.readable_job(row.job));
         let new: Vec<_> =
             skipped.map(|(id, row)| (*id, row.job)).filter(|(id, _)| !self.unreadable.contains(id)).collect();
         for (run, job) in new {
@@ -64,7 +68,7 @@ impl Db {
         }
     }
 
-    fn stands_in(&self, job: JobId, partitions: &PartitionSet) -> bool {
+    fn is_in(&self, job: JobId, partitions: &PartitionSet) -> bool {
         self.jobs.get(&job).is_some_and(|row| partitions.contains(row.job.partition))
     }
 
@@ -76,18 +80,17 @@ impl Db {
         now: DbTime,
     ) -> Result<Vec<RunId>> {
         self.check_lease(lease, now)?;
-        let mut handed = Vec::new();
+        let mut delegated = Vec::new();
         for (id, node) in runs {
             let takes = |row: &LeaseRow| row.incarnation == *node && !row.ended && row.info.may_own && row.until > now;
-            let there =
-                |row: &WaitingRow| row.queue.is_none() && row.due_at <= now && self.stands_in(row.job, partitions);
-            let free = self.waiting.get(id).filter(|row| there(row) && !self.delegated.contains_key(id));
+            let waits = |row: &WaitingRow| row.queue.is_none() && row.due_at <= now && self.is_in(row.job, partitions);
+            let free = self.waiting.get(id).filter(|row| waits(row) && !self.delegated.contains_key(id));
             let Some(job) = free.map(|row| row.job).filter(|_| self.leases.values().any(takes)) else { continue };
             self.delegated.insert(*id, *node);
             self.journal.push(Entry::Delegated { run: *id, job });
-            handed.push(*id);
+            delegated.push(*id);
         }
-        Ok(handed)
+        Ok(delegated)
     }
 
     pub(super) fn peek_delegated(
@@ -100,8 +103,7 @@ impl Db {
         self.check_lease(lease, now)?;
         let ours = self.delegated.iter().filter(|(_, node)| **node == lease.incarnation);
         let waiting = ours.filter_map(|(id, _)| self.waiting.get(id).map(|row| waiting_run(*id, row)));
-        let found =
-            |run: &WaitingRun| run.due_at <= now && !full.contains(&run.job) && self.damage.readable_run(run.id);
+        let found = |run: &WaitingRun| run.due_at <= now && !full.contains(&run.job) && self.call.readable_run(run.id);
         let mut found: Vec<_> = waiting.filter(found).collect();
         found.sort_unstable_by_key(|run| (run.due_at, run.id));
         found.truncate(limit);
@@ -132,143 +134,100 @@ impl Db {
         self.check_lease(lease, now)?;
         self.note_unreadable(now);
         let mut claimed = Vec::new();
-        for id in runs.iter().filter(|id| self.damage.readable_run(**id)).copied().collect::<Vec<_>>() {
+        for id in runs.iter().filter(|id| self.call.readable_run(**id)).copied().collect::<Vec<_>>() {
             let id = &id;
             let ours = |row: &WaitingRow| match partitions {
-                Some(partitions) => self.stands_in(row.job, partitions) && !self.delegated.contains_key(id),
+                Some(partitions) => self.is_in(row.job, partitions) && !self.delegated.contains_key(id),
                 None => self.delegated.get(id) == Some(&lease.incarnation),
             };
-            let there = |row: &&WaitingRow| row.queue.is_none() && row.due_at <= now && ours(row);
-            let Some(late) = self.waiting.get(id).filter(there).map(|row| row.late) else { continue };
+            let waits = |row: &&WaitingRow| row.queue.is_none() && row.due_at <= now && ours(row);
+            let Some(late) = self.waiting.get(id).filter(waits).map(|row| row.late) else { continue };
             self.waiting.remove(id);
             let delegated = self.delegated.remove(id).is_some();
             let Some(run) = self.runs.get_mut(id) else { continue };
-            run.state = State::Claimed;
-            if run.attempt == 0 || !Mutant::RetryKeepsFence.is_on() {
-                run.fence = run.fence.raised(now);
-            }
-            run.attempt += 1;
+            run.claim(lease.incarnation, Mutant::RetryKeepsFence, now);
             run.node = Some(lease.node.clone());
-            run.incarnation = Some(lease.incarnation);
-            run.started_at = Some(now);
-            let (job, attempt, fence) = (run.job, run.attempt, run.fence);
-            let entry = Entry::Claimed { run: *id, job, attempt, fence, late, by: lease.incarnation, delegated };
             claimed.push(claimed_run(*id, run));
-            self.journal.push(entry);
+            self.journal.extend(run.claimed_entry(*id, late, delegated));
             self.list_claim(*id, lease.incarnation);
         }
         Ok(claimed)
     }
 
-    pub(super) fn settle(
-        &mut self,
-        settles: &[Settle],
-        now: DbTime,
-        locked: impl Fn(RunId) -> bool,
-    ) -> Result<Vec<SettleAnswer>> {
+    pub(super) fn settle(&mut self, settles: &[Settle], now: DbTime) -> Result<Vec<SettleAnswer>> {
         // A retry stores the attempt with values of the run's row, so the row must be readable. A terminal one does not.
         let needs = |settle: &&Settle| !settle.settlement.verdict.is_terminal();
-        if settles.iter().filter(needs).any(|settle| !self.damage.readable_run(settle.settlement.run)) {
+        if settles.iter().filter(needs).any(|settle| !self.call.readable_run(settle.settlement.run)) {
             return Err(StoreError::Unreadable { doing: "settle runs", source: "a run cannot be decoded".into() });
         }
-        let answer = |settle: &Settle| match locked(settle.settlement.run) {
+        let answer = |settle: &Settle| match self.call.is_locked(settle.settlement.run) {
             true => SettleAnswer::Locked,
             false => self.settle_one(settle, now),
         };
         Ok(settles.iter().map(answer).collect())
     }
 
-    fn settle_one(&mut self, settle: &Settle, now: DbTime) -> SettleAnswer {
-        let said = &settle.settlement;
-        let Some(run) = self.runs.get_mut(&said.run) else { return SettleAnswer::Stale };
-        let held = run.state == State::Claimed && run.fence == said.fence;
-        if !(held || Mutant::UnfencedSettle.is_on()) {
+    pub(super) fn settle_one(&mut self, settle: &Settle, now: DbTime) -> SettleAnswer {
+        let settlement = &settle.settlement;
+        let Some(run) = self.runs.get_mut(&settlement.run) else { return SettleAnswer::Stale };
+        let is_current = run.state == State::Claimed && run.fence == settlement.fence;
+        if !(is_current || Mutant::UnfencedSettle.is_on()) {
             return SettleAnswer::Stale;
         }
-        let entry = Entry::Settled {
-            run: said.run,
+        self.journal.push(Entry::Settled {
+            run: settlement.run,
             job: run.job,
-            fence: said.fence,
-            held: run.fence,
+            fence: settlement.fence,
+            run_fence: run.fence,
             was: run.state,
-            verdict: said.verdict,
+            verdict: settlement.verdict,
             at: now,
+        });
+        let started_at = settle.started_at.or(run.started_at);
+        let worked = self.worker_claims.remove(&settlement.run);
+        let Some(requeue) = settlement.verdict.requeue(now) else {
+            run.state = settlement.verdict.state();
+            run.started_at = started_at;
+            run.finished_at = Some(settle.ended_at);
+            run.error.clone_from(&settlement.error);
+            run.output.clone_from(&settlement.output);
+            self.open.remove(&(run.job, settlement.run));
+            self.leave_step(settlement.run);
+            return SettleAnswer::Settled;
         };
-        let ended = AttemptRecord {
-            run: said.run,
-            attempt: run.attempt,
-            fence: run.fence,
-            node: run.node.clone(),
-            worker: run.worker.clone(),
-            started_at: settle.started_at.or(run.started_at),
-            finished_at: Some(settle.ended_at),
-            outcome: None,
-            error: said.error.clone(),
-            output: said.output.clone(),
-        };
-        let waits = match said.verdict.requeue(now) {
-            None => {
-                run.state = said.verdict.state();
-                run.started_at = ended.started_at;
-                run.finished_at = ended.finished_at;
-                run.error.clone_from(&said.error);
-                run.output.clone_from(&said.output);
-                self.open.remove(&(run.job, said.run));
-                None
+        match requeue.attempt {
+            Some(outcome) => {
+                let ended = AttemptRecord {
+                    run: settlement.run,
+                    attempt: run.attempt,
+                    fence: run.fence,
+                    node: run.node.take(),
+                    worker: run.worker.take(),
+                    started_at,
+                    finished_at: Some(settle.ended_at),
+                    outcome: Some(outcome.into()),
+                    error: settlement.error.clone(),
+                    output: settlement.output.clone(),
+                };
+                self.attempts.insert((settlement.run, run.attempt), ended);
             }
-            Some(requeue) => {
-                match requeue.attempt {
-                    Some(outcome) => {
-                        let ended = AttemptRecord { outcome: Some(outcome.into()), ..ended };
-                        self.attempts.insert((said.run, run.attempt), ended);
-                    }
-                    None => run.attempt = run.attempt.saturating_sub(1),
-                }
-                run.lost += u32::from(requeue.is_lost);
-                Some(requeue.due_at)
-            }
-        };
-        let worked = self.worker_claims.remove(&said.run);
-        if let Some(due_at) = waits {
-            run.state = State::Waiting;
-            run.node = None;
-            run.worker = None;
-            run.incarnation = None;
-            run.started_at = None;
-            let mut row = WaitingRow {
-                job: run.job,
-                tenant: run.tenant,
-                priority: settle.priority,
-                due_at,
-                late: false,
-                force: false,
-                attempts: run.attempt,
-                queue: None,
-                rank: 0,
-                key: worked.and_then(|claim| claim.key),
-            };
-            if let Some(job) = self.jobs.get(&row.job) {
-                row.place(&job.job.spec, due_at);
-            }
-            self.waiting.insert(said.run, row);
+            None => run.attempt = run.attempt.saturating_sub(1),
         }
-        self.journal.push(entry);
-        if said.verdict.is_terminal() {
-            self.leave_step(said.run);
-        }
+        run.lost += u32::from(requeue.is_lost);
+        run.state = State::Waiting;
+        (run.node, run.worker, run.incarnation, run.started_at) = (None, None, None, None);
+        let key = worked.and_then(|claim| claim.key);
+        let row = WaitingRow { due_at: requeue.due_at, key, ..WaitingRow::of(run, settle.priority) };
+        self.enqueue(settlement.run, row, now);
         SettleAnswer::Settled
     }
 
-    pub(super) fn accept(
-        &mut self,
-        lease: &Lease,
-        runs: &[AcceptedRun],
-        now: DbTime,
-        locked: impl Fn(RunId) -> bool,
-    ) -> Result<Vec<SettleAnswer>> {
+    pub(super) fn accept(&mut self, lease: &Lease, runs: &[AcceptedRun], now: DbTime) -> Result<Vec<SettleAnswer>> {
         self.check_lease(lease, now)?;
-        let answer =
-            |run: &AcceptedRun| if locked(run.run) { SettleAnswer::Locked } else { self.accept_one(lease, run) };
+        let answer = |run: &AcceptedRun| match self.call.is_locked(run.run) {
+            true => SettleAnswer::Locked,
+            false => self.accept_one(lease, run),
+        };
         Ok(runs.iter().map(answer).collect())
     }
 
@@ -324,7 +283,7 @@ impl Db {
         let open_from = self.open_from(lease.incarnation);
         let behind = |run: &ClaimedRun| after.is_none_or(|after| run.id > after);
         let listed = self.claims_of(lease.incarnation).filter(|run| self.is_listed(run.id, lease.incarnation));
-        let readable = listed.filter(|run| self.damage.readable_run(run.id));
+        let readable = listed.filter(|run| self.call.readable_run(run.id));
         let claims: Vec<_> = readable.filter(behind).take(limit).collect();
         let next = claims.last().filter(|_| claims.len() >= limit).map(|run| run.id);
         ListedClaims { open_from, claims, next }
@@ -342,7 +301,7 @@ impl Db {
         let lost = dead.iter().flat_map(|by| self.claims_of(*by).filter(|run| found(run, *by)));
         let lost: BTreeMap<_, _> = lost.map(|run| (run.id, run)).collect();
         let all = lost.len();
-        let readable = |run: &ClaimedRun| self.damage.readable_run(run.id) && self.damage.readable_job(run.job);
+        let readable = |run: &ClaimedRun| self.call.readable_run(run.id) && self.call.readable_job(run.job);
         let found: Vec<_> = lost.into_values().filter(readable).take(limit).collect();
         if all == 0 {
             self.leases.retain(|_, row| !dead.contains(&row.incarnation));

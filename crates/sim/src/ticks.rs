@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use everytick_domain::{
-    ids::{Cause, Fence, Incarnation, JobId, RunId},
+    ids::{Cause, Epoch, Incarnation, JobId, RunId},
     mutant::Mutant,
     overlap::waiting_needed,
     partition::PartitionSet,
@@ -12,7 +12,10 @@ use everytick_domain::{
     time::DbTime,
 };
 
-use super::db::{Db, Entry, JobRow, RangeRow, RunRow, WaitingRow};
+use super::{
+    db::{Db, JobRow, RangeRow, RunRow, WaitingRow},
+    journal::Entry,
+};
 use everytick_store::{
     Backlog, ChangeMark, ChangedJob, Changes, JobTicks, Lease, LoadedJob, OpenRun, Raise, RangeAnswer, RangePlan,
     RecordRow, Recorded, Result, RowAnswer, StoreError,
@@ -49,62 +52,28 @@ impl Db {
             .collect()
     }
 
-    pub(super) fn load_horizon(
+    /// The jobs whose cursor is before `until`, of these partitions or of all, by cursor and id.
+    pub(super) fn due_jobs(
         &self,
-        lease: &Lease,
-        partitions: &PartitionSet,
-        until: DbTime,
-        after: Option<(DbTime, JobId)>,
-        limit: usize,
-        now: DbTime,
-    ) -> Result<Vec<LoadedJob>> {
-        self.check_lease(lease, now)?;
-        self.load(self.places(partitions, until, after, limit))
-    }
-
-    pub(super) fn look_at_horizon(
-        &self,
-        lease: &Lease,
-        partitions: &PartitionSet,
-        until: DbTime,
-        after: Option<(DbTime, JobId)>,
-        limit: usize,
-        now: DbTime,
-    ) -> Result<Vec<ChangedJob>> {
-        self.check_lease(lease, now)?;
-        let seen = |row: &JobRow| ChangedJob { id: row.job.id, epoch: row.epoch, cursor: row.cursor };
-        Ok(self.places(partitions, until, after, limit).map(seen).collect())
-    }
-
-    fn places(
-        &self,
-        partitions: &PartitionSet,
+        partitions: Option<&PartitionSet>,
         until: DbTime,
         after: Option<(DbTime, JobId)>,
         limit: usize,
     ) -> impl Iterator<Item = &JobRow> {
-        let mut due: Vec<_> = self
-            .jobs
-            .iter()
-            .filter(|(_, row)| partitions.contains(row.job.partition))
-            .filter_map(|(id, row)| row.cursor.map(|cursor| (cursor, *id)))
-            .filter(|place| place.0 < until && after.is_none_or(|after| *place > after))
-            .collect();
+        let ours = |row: &&JobRow| partitions.is_none_or(|partitions| partitions.contains(row.job.partition));
+        let cursors = self.jobs.values().filter(ours).filter_map(|row| Some((row.cursor?, row.job.id)));
+        let mut due: Vec<_> = cursors.filter(|due| due.0 < until && after.is_none_or(|after| *due > after)).collect();
         due.sort_unstable();
         due.truncate(limit);
         due.into_iter().filter_map(|(_, id)| self.jobs.get(&id))
     }
 
-    pub(super) fn load_jobs(&self, ids: &[JobId]) -> Result<Vec<LoadedJob>> {
-        self.load(ids.iter().filter_map(|id| self.jobs.get(id)))
-    }
-
-    fn load<'d>(&'d self, rows: impl Iterator<Item = &'d JobRow>) -> Result<Vec<LoadedJob>> {
+    pub(super) fn load<'d>(&'d self, rows: impl Iterator<Item = &'d JobRow>) -> Result<Vec<LoadedJob>> {
         let load = |row: &JobRow| match self.unloadable.contains(&row.job.id) {
             true => Err(StoreError::Failed { doing: "load jobs", source: "the job cannot be read".into() }),
             false => Ok(self.loaded(row)),
         };
-        rows.filter(|row| self.damage.readable_job(row.job.id)).map(load).collect()
+        rows.filter(|row| self.call.readable_job(row.job.id)).map(load).collect()
     }
 
     pub(super) fn changes(&self, partitions: &PartitionSet, since: ChangeMark, limit: usize) -> Changes {
@@ -120,9 +89,7 @@ impl Db {
         let more = changed.len() > limit;
         changed.truncate(limit);
         let mark = changed.last().map_or(since, |row| ChangeMark(row.seq));
-        let jobs =
-            changed.iter().map(|row| ChangedJob { id: row.job.id, epoch: row.epoch, cursor: row.cursor }).collect();
-        Changes { jobs, mark, more }
+        Changes { jobs: changed.into_iter().map(self::changed).collect(), mark, more }
     }
 
     pub(super) fn record(&mut self, lease: &Lease, batch: &[JobTicks], now: DbTime) -> Result<Recorded> {
@@ -149,7 +116,7 @@ impl Db {
             return RowAnswer::Existed;
         }
         let born = row.born_claimed.then_some(lease);
-        self.insert_tick(ticks.job, &row.tick, Some(lease.incarnation), born, ticks.priority, now);
+        self.insert_tick(ticks.job, &row.tick, Some(lease.incarnation), born, now);
         RowAnswer::Inserted
     }
 
@@ -160,57 +127,24 @@ impl Db {
         tick: &TickRow,
         by: Option<Incarnation>,
         born: Option<&Lease>,
-        priority: u8,
         now: DbTime,
     ) {
         let Some((tenant, spec)) = self.jobs.get(&job).map(|row| (row.job.tenant, row.job.spec.clone())) else {
             return;
         };
-        let state = match (tick.fate, born) {
-            (Fate::Skip(_), _) => State::Skipped,
-            (Fate::Run | Fate::Late, Some(_)) => State::Claimed,
-            (Fate::Run | Fate::Late, None) => State::Waiting,
-        };
-        let claimed = state == State::Claimed;
-        if state == State::Waiting {
-            let late = tick.fate == Fate::Late;
-            let (due_at, key) = (tick.due_at, spec.key_of(None));
-            let mut row = WaitingRow {
-                job,
-                tenant,
-                priority,
-                due_at,
-                late,
-                force: false,
-                attempts: 0,
-                queue: None,
-                rank: 0,
-                key,
-            };
-            row.place(&spec, if late { now } else { due_at });
-            self.waiting.insert(tick.id, row);
+        let mut row = RunRow::waiting((job, tenant), CauseKind::Tick, tick.at, tick.due_at);
+        match (tick.fate, born) {
+            (Fate::Skip(reason), _) => row.skip(reason, now),
+            (Fate::Run | Fate::Late, Some(lease)) => {
+                row.claim(lease.incarnation, Mutant::RetryKeepsFence, now);
+                row.node = Some(lease.node.clone());
+            }
+            (Fate::Run | Fate::Late, None) => {
+                let (late, key) = (tick.fate == Fate::Late, spec.key_of(None));
+                let waiting = WaitingRow { late, key, ..WaitingRow::of(&row, spec.priority) };
+                return self.insert_waiting(tick.id, row, waiting, by, now);
+            }
         }
-        let row = RunRow {
-            job,
-            tenant,
-            cause: CauseKind::Tick,
-            scheduled_at: tick.at,
-            due_at: tick.due_at,
-            state,
-            attempt: u32::from(claimed),
-            lost: 0,
-            fence: if claimed { Fence::default().raised(now) } else { Fence::default() },
-            worker: None,
-            node: born.filter(|_| claimed).map(|lease| lease.node.clone()),
-            incarnation: born.filter(|_| claimed).map(|lease| lease.incarnation),
-            started_at: claimed.then_some(now),
-            finished_at: (state == State::Skipped).then_some(now),
-            error: None,
-            output: None,
-            skip_reason: if let Fate::Skip(reason) = tick.fate { Some(reason) } else { None },
-            payload: None,
-            flow: None,
-        };
         self.insert_run(tick.id, row, by, now);
     }
 
@@ -220,7 +154,7 @@ impl Db {
         let same_epoch = row.epoch == plan.epoch;
         let same_cursor = row.cursor == Some(plan.cursor_was);
         // A range needs the planned epoch and cursor. One mutant drops both checks, another only the epoch check.
-        let standing = match (Mutant::RangeWithoutCompareAndSet.is_on(), Mutant::NoEpochCheck.is_on()) {
+        let unchanged = match (Mutant::RangeWithoutCompareAndSet.is_on(), Mutant::NoEpochCheck.is_on()) {
             (true, _) => true,
             (false, true) => same_cursor,
             (false, false) => same_epoch && same_cursor,
@@ -229,16 +163,23 @@ impl Db {
             run.cause == CauseKind::Tick && (plan.range.from..=plan.range.to).contains(&run.scheduled_at)
         };
         let occupied = self.runs_of(plan.job).any(|(_, run)| inside(run));
-        if !standing || plan.range.to > now || (occupied && !Mutant::RangeWithoutProbe.is_on()) {
+        if !unchanged || plan.range.to > now || (occupied && !Mutant::RangeWithoutProbe.is_on()) {
             return Ok(RangeAnswer::Stale);
         }
         self.insert_range(plan.job, plan.range, Some(lease.incarnation), now);
+        if let Some(row) = self.jobs.get_mut(&plan.job) {
+            row.cursor = plan.cursor;
+        }
+        Ok(self.raise_epoch(plan.job, now).map_or(RangeAnswer::Stale, |epoch| RangeAnswer::Recorded { epoch }))
+    }
+
+    /// Raises a job's epoch and announces the change.
+    pub(super) fn raise_epoch(&mut self, job: JobId, now: DbTime) -> Option<Epoch> {
         let seq = self.next_seq();
-        let Some(row) = self.jobs.get_mut(&plan.job) else { return Ok(RangeAnswer::Stale) };
-        row.cursor = plan.cursor;
+        let row = self.jobs.get_mut(&job)?;
         row.epoch = row.epoch.raised(now);
         row.seq = seq;
-        Ok(RangeAnswer::Recorded { epoch: row.epoch })
+        Some(row.epoch)
     }
 
     pub(super) fn insert_range(&mut self, job: JobId, range: SkipRange, by: Option<Incarnation>, now: DbTime) {
@@ -275,6 +216,10 @@ impl Db {
         }
         raised
     }
+}
+
+pub(super) fn changed(row: &JobRow) -> ChangedJob {
+    ChangedJob { id: row.job.id, epoch: row.epoch, cursor: row.cursor }
 }
 
 /// Whether the cursor rises. `None` lies after every instant: the schedule has no more ticks.

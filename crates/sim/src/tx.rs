@@ -15,7 +15,7 @@ use everytick_domain::{
     edit::Edit,
     flow::{Edges, When},
     home::{BlockClaim, Homes},
-    ids::{Epoch, Fence, JobId, RunId, TenantId},
+    ids::{Epoch, JobId, RunId, TenantId},
     job::Job,
     mutant::Mutant,
     plan::SkipRange,
@@ -33,7 +33,8 @@ use everytick_store::{
 
 use super::{
     backfills::Deferred,
-    db::{self, Db, Entry, RequestRow, RunRow, WaitingRow},
+    db::{self, Db, RequestRow, RunRow, WaitingRow},
+    journal::Entry,
 };
 
 /// Transactions that mutants break.
@@ -61,12 +62,11 @@ pub(super) fn execute<T>(
     db: &mut Db,
     doing: &'static str,
     at: DbTime,
-    sent_at: DbTime,
     script: impl AsyncFnOnce(&mut SimTx<'_>) -> Result<T>,
 ) -> Result<T> {
     let backup = db.snapshot();
     let limits = db.limits;
-    let now = if doing == EDIT && Mutant::EditInstantBeforeLock.is_on() { sent_at } else { at };
+    let now = if doing == EDIT && Mutant::EditInstantBeforeLock.is_on() { db.call.sent_at } else { at };
     let mut tx = SimTx { db, doing, at, now, limits, effective_at: None, deferred: Vec::new() };
     // The verbs never wait, so one poll completes the script.
     let done = match pin!(script(&mut tx)).poll(&mut Context::from_waker(Waker::noop())) {
@@ -84,29 +84,11 @@ impl SimTx<'_> {
         JobRow { job: row.job.clone(), epoch: row.epoch, cursor: row.cursor }
     }
 
-    fn insert_waiting(
-        &mut self,
-        id: RunId,
-        run: RunRow,
-        spec: &everytick_domain::job::JobSpec,
-        late: bool,
-        force: bool,
-    ) {
-        let mut waiting = WaitingRow {
-            job: run.job,
-            tenant: run.tenant,
-            priority: spec.priority,
-            due_at: run.due_at,
-            late,
-            force,
-            attempts: 0,
-            queue: None,
-            rank: 0,
-            key: spec.key_of(run.payload.as_deref()),
-        };
-        waiting.place(spec, self.at);
-        self.db.waiting.insert(id, waiting);
-        self.db.insert_run(id, run, None, self.at);
+    /// Inserts a requested run of a job, which waits.
+    fn insert_waiting(&mut self, id: RunId, run: RunRow, job: &Job, late: bool, force: bool) {
+        let key = job.spec.key_of(run.payload.as_deref());
+        let waiting = WaitingRow { late, force, key, ..WaitingRow::of(&run, job.spec.priority) };
+        self.db.insert_waiting(id, run, waiting, None, self.at);
     }
 }
 
@@ -156,13 +138,11 @@ impl Tx for SimTx<'_> {
         Ok(jobs.iter().filter_map(|job| self.db.jobs.get(job)).map(Self::job_row).collect())
     }
     async fn raise_epoch(&mut self, job: JobId) -> Result<Epoch> {
-        let seq = self.db.next_seq();
-        let row = self.db.jobs.get_mut(&job).ok_or(StoreError::NotFound("job"))?;
-        if self.doing != TRIGGER || !Mutant::RequestKeepsEpoch.is_on() {
-            row.epoch = row.epoch.raised(self.at);
-            row.seq = seq;
+        if self.doing == TRIGGER && Mutant::RequestKeepsEpoch.is_on() {
+            self.db.next_seq();
+            return self.db.jobs.get(&job).map(|row| row.epoch).ok_or(StoreError::NotFound("job"));
         }
-        Ok(row.epoch)
+        self.db.raise_epoch(job, self.at).ok_or(StoreError::NotFound("job"))
     }
     async fn set_cursor(&mut self, job: JobId, cursor: Option<DbTime>) -> Result<()> {
         self.db.jobs.get_mut(&job).ok_or(StoreError::NotFound("job"))?.cursor = cursor;
@@ -192,7 +172,7 @@ impl Tx for SimTx<'_> {
             let epoch = Epoch::from_raw(1);
             let row = db::JobRow { job: job.clone(), epoch, seq, cursor: *cursor, moved_from: None };
             self.db.jobs.insert(job.id, row);
-            self.db.journal.push(Entry::Created { job: Box::new(job.clone()), x: self.at });
+            self.db.journal.push(Entry::Created { job: Box::new(job.clone()), effective_at: self.at });
         }
         Ok(())
     }
@@ -202,8 +182,8 @@ impl Tx for SimTx<'_> {
             row.moved_from = Some(was.job.partition);
         }
         row.job = job.clone();
-        let x = self.effective_at.unwrap_or(self.now);
-        self.db.journal.push(Entry::Edited { job: Box::new(job.clone()), x, at: self.now });
+        let effective_at = self.effective_at.unwrap_or(self.now);
+        self.db.journal.push(Entry::Edited { job: Box::new(job.clone()), effective_at, at: self.now });
         Ok(())
     }
     async fn last_recorded(&mut self, job: JobId, from: DbTime) -> Result<Option<DbTime>> {
@@ -213,7 +193,7 @@ impl Tx for SimTx<'_> {
         self.effective_at = Some(edit.effective_at);
         let new: Vec<_> = edit.rows.iter().filter(|tick| !self.db.runs.contains_key(&tick.id)).collect();
         for tick in &new {
-            self.db.insert_tick(was.job.id, tick, None, None, was.job.spec.priority, self.at);
+            self.db.insert_tick(was.job.id, tick, None, None, self.at);
         }
         // The mutant plans ticks that are already recorded. It claims to have inserted them.
         let mutant = Mutant::EditInstantBeforeLock.is_on();
@@ -258,31 +238,14 @@ impl Tx for SimTx<'_> {
         if self.db.runs.contains_key(&run.id) {
             return Ok(false);
         }
-        let (job, skipped) = (run.job, run.state == State::Skipped);
-        let row = RunRow {
-            job: job.id,
-            tenant: job.tenant,
-            cause: CauseKind::Request,
-            scheduled_at: self.at,
-            due_at: self.at,
-            state: run.state,
-            attempt: 0,
-            lost: 0,
-            fence: Fence::default(),
-            node: None,
-            worker: None,
-            incarnation: None,
-            started_at: None,
-            finished_at: skipped.then_some(self.at),
-            error: None,
-            output: None,
-            skip_reason: skipped.then_some(SkipReason::Overlap),
-            payload: run.payload.cloned(),
-            flow: None,
-        };
-        match skipped {
-            true => self.db.insert_run(run.id, row, None, self.at),
-            false => self.insert_waiting(run.id, row, &job.spec, false, run.force),
+        let job = run.job;
+        let new = RunRow::waiting((job.id, job.tenant), CauseKind::Request, self.at, self.at);
+        let mut row = RunRow { payload: run.payload.cloned(), ..new };
+        if run.state == State::Skipped {
+            row.skip(SkipReason::Overlap, self.at);
+            self.db.insert_run(run.id, row, None, self.at);
+        } else {
+            self.insert_waiting(run.id, row, job, false, run.force);
         }
         Ok(true)
     }
@@ -330,24 +293,11 @@ impl Tx for SimTx<'_> {
     }
     async fn insert_redriven(&mut self, job: &Job, runs: &[(RunId, RunId, Option<String>)]) -> Result<()> {
         for (failed, id, _) in runs {
-            let Some(old) = self.db.runs.get(failed).cloned() else { continue };
-            let run = RunRow {
-                cause: CauseKind::Request,
-                due_at: self.at.max(old.scheduled_at),
-                state: State::Waiting,
-                attempt: 0,
-                lost: 0,
-                fence: Fence::default(),
-                node: None,
-                incarnation: None,
-                started_at: None,
-                finished_at: None,
-                error: None,
-                output: None,
-                flow: None,
-                ..old
-            };
-            self.insert_waiting(*id, run, &job.spec, true, false);
+            let Some(old) = self.db.runs.get(failed) else { continue };
+            let due_at = self.at.max(old.scheduled_at);
+            let new = RunRow::waiting((old.job, old.tenant), CauseKind::Request, old.scheduled_at, due_at);
+            let run = RunRow { payload: old.payload.clone(), ..new };
+            self.insert_waiting(*id, run, job, true, false);
         }
         Ok(())
     }

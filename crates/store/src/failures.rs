@@ -12,7 +12,7 @@ pub(crate) fn error_hash(error: &str) -> i64 {
 
 /// How a list finds the runs that match its filter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Search {
+pub enum Search {
     /// Every run matches: the page ends when it is full.
     All,
     /// Reads the table of failures: the page ends when it is full.
@@ -24,7 +24,7 @@ pub(crate) enum Search {
 }
 
 impl Search {
-    pub(crate) fn of(filter: &RunFilter) -> Self {
+    pub fn of(filter: &RunFilter) -> Self {
         match (filter.states.as_slice(), filter.is_narrow()) {
             ([], false) => Self::All,
             ([State::Failed], false) => Self::Failures,
@@ -39,7 +39,7 @@ impl Search {
 }
 
 /// A page of the items found down to `end`, where the search stopped early, if it did. Sorts the items.
-pub(crate) fn page(mut items: Vec<RunRecord>, end: Option<RunId>, limit: usize) -> Page<RunRecord, RunId> {
+pub fn page(mut items: Vec<RunRecord>, end: Option<RunId>, limit: usize) -> Page<RunRecord, RunId> {
     // Other statements find ranges and runs that outlived their day; those do not stop at `end`.
     items.retain(|run| end.is_none_or(|end| run.id >= end));
     items.sort_unstable_by_key(|run| std::cmp::Reverse(run.id));

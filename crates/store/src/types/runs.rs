@@ -198,3 +198,31 @@ pub struct AttemptRecord {
     pub error: Option<String>,
     pub output: Option<String>,
 }
+
+impl AttemptRecord {
+    /// Every attempt of a run: the stored ones, and the last one, which is in the run's own row until a retry.
+    #[must_use]
+    pub fn all_of(run: RunRecord, mut stored: Vec<Self>) -> Vec<Self> {
+        let outcome = match run.state {
+            State::Waiting | State::Skipped | State::Unknown(_) => return stored,
+            State::Claimed => None,
+            State::Succeeded | State::Failed | State::Cancelled => Some(run.state.word().to_owned()),
+        };
+        // A run that was cancelled between two attempts has no attempt that ended it.
+        if run.attempt > 0 && stored.last().is_none_or(|last| last.attempt < run.attempt) {
+            stored.push(Self {
+                run: run.id,
+                attempt: run.attempt,
+                fence: run.fence,
+                node: run.node,
+                worker: run.worker,
+                started_at: run.started_at,
+                finished_at: run.finished_at,
+                outcome,
+                error: run.error,
+                output: run.output,
+            });
+        }
+        stored
+    }
+}

@@ -87,8 +87,8 @@ fn definitions(db: &Db) -> Definitions<'_> {
     let mut jobs = Definitions::new();
     for entry in db.journal() {
         let (job, effective_at, at) = match entry {
-            Entry::Created { job, x } => (job, *x, job.updated_at),
-            Entry::Edited { job, x, at } => (job, *x, *at),
+            Entry::Created { job, effective_at } => (job, *effective_at, job.updated_at),
+            Entry::Edited { job, effective_at, at } => (job, *effective_at, *at),
             _ => continue,
         };
         jobs.entry(job.id).or_default().push(Definition { effective_at, at, job });
@@ -184,9 +184,9 @@ fn the_journal_is_sound(db: &Db, found: &mut Vec<String>) {
             Entry::Claimed { run, .. } if over.contains(run) => {
                 found.push(format!("I8: {run} was claimed after its end"));
             }
-            Entry::Settled { run, fence, held, was, verdict, .. } => {
-                if fence != held || *was != State::Claimed {
-                    found.push(format!("I7: {run} was settled by fence {fence} while {was:?} under {held}"));
+            Entry::Settled { run, fence, run_fence, was, verdict, .. } => {
+                if fence != run_fence || *was != State::Claimed {
+                    found.push(format!("I7: {run} was settled by fence {fence} while {was:?} under {run_fence}"));
                 }
                 if over.contains(run) {
                     found.push(format!("I8: {run} was settled after its end"));

@@ -88,8 +88,8 @@ fn partition(jobs: &Definitions<'_>, job: &JobId) -> u16 {
 
 /// I19: all nodes are alive and share the partitions evenly.
 pub fn every_partition_is_owned(db: &Db, nodes: usize, end: DbTime, found: &mut Vec<String>) {
-    let standing = db.standing(end);
-    let mut loads: BTreeMap<Incarnation, usize> = standing
+    let cluster = db.cluster(end);
+    let mut loads: BTreeMap<Incarnation, usize> = cluster
         .nodes
         .iter()
         .filter(|node| node.until > end && node.may_own)
@@ -98,7 +98,7 @@ pub fn every_partition_is_owned(db: &Db, nodes: usize, end: DbTime, found: &mut 
     if loads.len() != nodes {
         found.push(format!("I19: {} nodes are alive at the end", loads.len()));
     }
-    for row in &standing.partitions {
+    for row in &cluster.partitions {
         match row.owner.and_then(|owner| loads.get_mut(&owner)) {
             Some(load) => *load += 1,
             None => found.push(format!("I19: no live node owns partition {}", row.partition)),

@@ -1,39 +1,14 @@
-//! What user requests read and write on the maps. Also prunes old rows.
+//! Removes old rows.
 
 use everytick_domain::{
-    ids::{JobId, RunId, TenantId},
+    ids::{JobId, RunId},
     time::DbTime,
 };
 
-use super::db::{Db, JobRow, RangeRow, RunRow};
-use everytick_store::{Actor, AuditRecord, IDEMPOTENCY_KEPT, JobRef, Pruned, Result, StoreError};
+use super::db::{Db, RangeRow, RunRow};
+use everytick_store::{IDEMPOTENCY_KEPT, Pruned};
 
 impl Db {
-    pub(super) fn find(&self, tenant: TenantId, job: &JobRef) -> Result<&JobRow> {
-        let row = match job {
-            JobRef::Id(id) => self.jobs.get(id),
-            JobRef::Name(name) => self
-                .jobs
-                .values()
-                .find(|row| row.job.tenant == tenant && row.job.deleted_at.is_none() && row.job.spec.name == *name),
-        };
-        row.filter(|row| row.job.tenant == tenant && row.job.deleted_at.is_none()).ok_or(StoreError::NotFound("job"))
-    }
-
-    pub(super) fn note(
-        &mut self,
-        tenant: TenantId,
-        actor: &Actor,
-        action: &str,
-        subject: String,
-        detail: String,
-        at: DbTime,
-    ) {
-        let id = self.audit.last().map_or(0, |(_, last)| last.id) + 1;
-        let record = AuditRecord { id, at, actor: actor.0.clone(), action: action.to_owned(), subject, detail };
-        self.audit.push((tenant, record));
-    }
-
     pub(super) fn prune_audit(&mut self, before: DbTime, limit: usize) -> u64 {
         let (mut seen, count) = (0, self.audit.len());
         self.audit.retain(|(_, record)| {
