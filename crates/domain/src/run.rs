@@ -153,6 +153,8 @@ pub enum Verdict {
     Redeliver,
     /// Never sent: released without using an attempt.
     HandBack,
+    /// Returned by its worker before the work began: no attempt is used, and the run keeps its place in the queue.
+    Return,
 }
 
 impl Verdict {
@@ -162,7 +164,7 @@ impl Verdict {
             Self::Succeeded => State::Succeeded,
             Self::Failed => State::Failed,
             Self::Cancelled => State::Cancelled,
-            Self::Retry { .. } | Self::Redeliver | Self::HandBack => State::Waiting,
+            Self::Retry { .. } | Self::Redeliver | Self::HandBack | Self::Return => State::Waiting,
         }
     }
 
@@ -170,7 +172,7 @@ impl Verdict {
     pub const fn is_terminal(self) -> bool {
         match self {
             Self::Succeeded | Self::Failed | Self::Cancelled => true,
-            Self::Retry { .. } | Self::Redeliver | Self::HandBack => false,
+            Self::Retry { .. } | Self::Redeliver | Self::HandBack | Self::Return => false,
         }
     }
 }
@@ -178,7 +180,8 @@ impl Verdict {
 /// How a run waits again after an attempt that did not end it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Requeue {
-    pub due_at: DbTime,
+    /// `None`: as before the claim.
+    pub due_at: Option<DbTime>,
     /// The recorded outcome of the attempt; `None` if nothing was sent, so that no attempt is used.
     pub attempt: Option<&'static str>,
     /// Whether the attempt counts as lost.
@@ -191,9 +194,10 @@ impl Verdict {
     pub const fn requeue(self, now: DbTime) -> Option<Requeue> {
         match self {
             Self::Succeeded | Self::Failed | Self::Cancelled => None,
-            Self::Retry { due_at } => Some(Requeue { due_at, attempt: Some("failed"), is_lost: false }),
-            Self::Redeliver => Some(Requeue { due_at: now, attempt: Some("lost"), is_lost: true }),
-            Self::HandBack => Some(Requeue { due_at: now, attempt: None, is_lost: false }),
+            Self::Retry { due_at } => Some(Requeue { due_at: Some(due_at), attempt: Some("failed"), is_lost: false }),
+            Self::Redeliver => Some(Requeue { due_at: Some(now), attempt: Some("lost"), is_lost: true }),
+            Self::HandBack => Some(Requeue { due_at: Some(now), attempt: None, is_lost: false }),
+            Self::Return => Some(Requeue { due_at: None, attempt: None, is_lost: false }),
         }
     }
 }
@@ -215,6 +219,7 @@ impl Claim {
             Outcome::Succeeded { output } => (Verdict::Succeeded, None, output, None),
             Outcome::Cancelled { output } => (Verdict::Cancelled, None, output, None),
             Outcome::Unsent => (Verdict::HandBack, None, None, None),
+            Outcome::Returned => (Verdict::Return, None, None, None),
             Outcome::Failed { error, output, retry: Retry::Never } => (Verdict::Failed, Some(error), output, None),
             // No live node can deliver the run. A node that can may be restarting, so retry.
             Outcome::NotHere { error, .. } => (again(Span::ZERO), Some(error), None, None),

@@ -52,5 +52,6 @@ const fn word(outcome: &Outcome) -> (usize, &'static str) {
         Outcome::Lost => (6, "lost"),
         Outcome::Unsent => (7, "unsent"),
         Outcome::NotHere { .. } => (8, "not_here"),
+        Outcome::Returned => (9, "returned"),
     }
 }

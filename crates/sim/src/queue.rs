@@ -40,6 +40,9 @@ pub(super) struct WorkerClaimRow {
     pub timeout_at: DbTime,
     pub key: Option<String>,
     pub log: Option<String>,
+    /// When the run was due before the claim, and whether it was late.
+    pub due_at: DbTime,
+    pub late: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -196,6 +199,8 @@ impl Db {
             timeout_at,
             key: waited.key,
             log: None,
+            due_at: waited.due_at,
+            late: waited.late,
         };
         self.worker_claims.insert(id, row);
         self.journal.extend(run.claimed_entry(id, waited.late, false));

@@ -216,8 +216,10 @@ impl Db {
         run.lost += u32::from(requeue.is_lost);
         run.state = State::Waiting;
         (run.node, run.worker, run.incarnation, run.started_at) = (None, None, None, None);
+        let (was_due, late) = worked.as_ref().map_or((run.due_at, false), |claim| (claim.due_at, claim.late));
         let key = worked.and_then(|claim| claim.key);
-        let row = WaitingRow { due_at: requeue.due_at, key, ..WaitingRow::of(run, settle.priority) };
+        let due_at = requeue.due_at.unwrap_or(was_due);
+        let row = WaitingRow { due_at, late, key, ..WaitingRow::of(run, settle.priority) };
         self.enqueue(settlement.run, row, now);
         SettleAnswer::Settled
     }
@@ -246,6 +248,8 @@ impl Db {
             timeout_at: accepted.timeout_at,
             key: None,
             log: None,
+            due_at: run.due_at,
+            late: false,
         };
         self.worker_claims.insert(accepted.run, claim);
         SettleAnswer::Settled

@@ -34,6 +34,8 @@ pub enum Outcome {
     Lost,
     /// Claimed but never sent: released without using an attempt.
     Unsent,
+    /// A worker returned its claim before it began the work. No attempt is used.
+    Returned,
     /// This node's settings forbid the delivery; another node's may allow it. Nothing was sent. `address` is the forbidden
     /// address; `None` means that the node does not deliver this kind of target.
     NotHere {
@@ -51,7 +53,7 @@ impl Outcome {
             | Self::Gone { output, .. }
             | Self::TimedOut { output, .. }
             | Self::Cancelled { output } => output.take(),
-            Self::Accepted | Self::Lost | Self::Unsent | Self::NotHere { .. } => None,
+            Self::Accepted | Self::Lost | Self::Unsent | Self::Returned | Self::NotHere { .. } => None,
         }
     }
 }

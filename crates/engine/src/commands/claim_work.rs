@@ -95,7 +95,7 @@ impl Commands {
         let held = held.into_iter().find(|held| held.run.fence == fence && !held.accepted);
         let settle = held.and_then(|held| {
             let attempt = EndedAttempt { log: None, ..EndedAttempt::of(&held) };
-            conclude(attempt, Outcome::Unsent, held.now, self.entropy.as_ref())
+            conclude(attempt, Outcome::Returned, held.now, self.entropy.as_ref())
         });
         let answers = self.store.settle(settle.as_slice()).await?;
         match answers.first() {

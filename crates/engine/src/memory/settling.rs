@@ -65,7 +65,7 @@ impl Memory {
                 Verdict::Retry { .. } | Verdict::Redeliver => {
                     entry.open.insert(run, Open { claimed: false, attempts: attempt });
                 }
-                Verdict::HandBack => {
+                Verdict::HandBack | Verdict::Return => {
                     entry.open.insert(run, Open { claimed: false, attempts: attempt.saturating_sub(1) });
                 }
             }

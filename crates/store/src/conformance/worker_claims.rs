@@ -4,6 +4,7 @@ use everytick_domain::{
     ids::{Fence, RunId},
     job::{JobSpec, Overlap},
     output,
+    plan::Fate,
     queue::LOG_BYTES_MAX,
     run::{State, Verdict},
     time::Span,
@@ -11,7 +12,9 @@ use everytick_domain::{
 
 use super::queue_limits::{keyed, of_customer};
 use super::queues::{LEASE, backlog, claims, joined, one, queue, queued};
-use super::{Bench, OTHER_TENANT, START, TENANT, actor, by_name, change, overlapping, pause, s, settle, spec};
+use super::{
+    Bench, OTHER_TENANT, START, TENANT, actor, by_name, change, overlapping, pause, s, settle, spec, tick, ticks,
+};
 use crate::{ClaimBeat, ClaimedRun, SettleAnswer, StoreError, Success};
 
 /// The rules of this file.
@@ -24,6 +27,9 @@ macro_rules! conformance_worker_claims {
             a_heartbeat_and_a_log_affect_only_the_named_run,
             a_settlement_ends_the_claim_and_its_repeat_is_stale,
             a_returned_claim_waits_in_its_queue_again_and_spends_no_attempt,
+            a_returned_run_keeps_its_place_in_the_queue,
+            a_returned_run_of_a_serial_job_is_still_the_first,
+            a_returned_late_run_waits_behind_runs_that_are_on_time,
             a_worker_learns_of_a_cancel_at_its_next_heartbeat,
             a_pause_with_cancel_ends_runs_that_workers_have_claimed,
             cancelling_a_job_keeps_worker_claims_of_other_jobs,
@@ -102,8 +108,8 @@ pub async fn a_returned_claim_waits_in_its_queue_again_and_spends_no_attempt(ben
     let made = bench.trigger(of_customer("j", "1", "a")).await;
     let run = one(bench).await;
     assert!(bench.store.log_claim(TENANT, run.id, run.fence, "begun".into()).await.unwrap());
-    assert_eq!(bench.settle(&run, Verdict::HandBack).await, SettleAnswer::Settled);
-    assert_eq!(bench.settle(&run, Verdict::HandBack).await, SettleAnswer::Stale);
+    assert_eq!(bench.settle(&run, Verdict::Return).await, SettleAnswer::Settled);
+    assert_eq!(bench.settle(&run, Verdict::Return).await, SettleAnswer::Stale);
     assert_eq!(beat(bench, &run).await, ClaimBeat::Stale);
     let waits = bench.run(run.id).await;
     assert_eq!((waits.state, waits.attempt, waits.lost, waits.worker), (State::Waiting, 0, 0, None));
@@ -115,6 +121,43 @@ pub async fn a_returned_claim_waits_in_its_queue_again_and_spends_no_attempt(ben
     assert!(claims(bench, 9).await.is_empty(), "it still has its key");
     bench.settle(&again, Verdict::Succeeded).await;
     assert_eq!(one(bench).await.id, other.id);
+}
+
+pub async fn a_returned_run_keeps_its_place_in_the_queue(bench: &Bench) {
+    let (lease, job) = joined(bench, queued(overlapping("j"))).await;
+    bench.go(40);
+    backlog(bench, &lease, &job, 3).await;
+    let first = one(bench).await;
+    bench.go(50);
+    bench.settle(&first, Verdict::Return).await;
+    assert_eq!(bench.run(first.id).await.due_at, s(10), "it is due since its tick, not since its return");
+    let order: Vec<_> = claims(bench, 9).await.into_iter().map(|claim| claim.run.id).collect();
+    assert_eq!(order.len(), 3);
+    assert_eq!(order[0], first.id);
+}
+
+pub async fn a_returned_run_of_a_serial_job_is_still_the_first(bench: &Bench) {
+    let (lease, job) = joined(bench, queued(JobSpec { overlap: Overlap::Queue { limit: 5 }, ..spec("j") })).await;
+    bench.go(40);
+    backlog(bench, &lease, &job, 2).await;
+    let first = one(bench).await;
+    bench.settle(&first, Verdict::Return).await;
+    assert_eq!(one(bench).await.id, first.id);
+}
+
+pub async fn a_returned_late_run_waits_behind_runs_that_are_on_time(bench: &Bench) {
+    let (lease, job) = joined(bench, queued(overlapping("j"))).await;
+    bench.go(40);
+    let late = vec![tick(&job, 10, Fate::Late), tick(&job, 20, Fate::Late)];
+    bench.record(&lease, ticks(&job, bench.epoch(&job).await, late)).await;
+    let late = claims(bench, 9).await;
+    for claim in &late {
+        bench.settle(&claim.run, Verdict::Return).await;
+    }
+    bench.record(&lease, ticks(&job, bench.epoch(&job).await, vec![tick(&job, 40, Fate::Run)])).await;
+    let order: Vec<_> = claims(bench, 9).await.into_iter().map(|claim| claim.run.id).collect();
+    assert_eq!(order.len(), 3);
+    assert!(late.iter().all(|claim| claim.run.id != order[0]), "the run that is on time comes first");
 }
 
 pub async fn a_worker_learns_of_a_cancel_at_its_next_heartbeat(bench: &Bench) {

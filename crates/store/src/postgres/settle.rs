@@ -209,12 +209,13 @@ async fn put_back(
             attempts.output.push(rows::texts(settlement.output.as_ref()));
         }
         back.run.push(run.uuid());
-        back.due_at.push(requeue.due_at.millis());
+        back.due_at.push(requeue.due_at.map(DbTime::millis));
         back.unspent.push(i32::from(requeue.attempt.is_none()));
         back.lost.push(i32::from(requeue.is_lost));
         back.error.push(rows::texts(settlement.error.as_ref()));
         back.priority.push(i16::from(settle.priority));
         back.lead.push(lead(settle.priority, false));
+        back.late_lead.push(lead(settle.priority, true));
         if row.try_get::<Option<String>, _>("worker").failed(DOING)?.is_some() {
             worked.push(run.uuid());
         }
@@ -229,6 +230,8 @@ async fn put_back(
         .bind(back.error)
         .bind(back.priority)
         .bind(back.lead)
+        .bind(back.late_lead)
+        .bind(now.millis())
         .execute(&mut *write.tx)
         .await
         .failed_or_refused(DOING)?;
@@ -256,12 +259,13 @@ pub(super) async fn end_claims(write: &mut DbTx, runs: Vec<Uuid>) -> Result<()> 
 #[derive(Default)]
 struct Back {
     run: Vec<Uuid>,
-    due_at: Vec<i64>,
+    due_at: Vec<Option<i64>>,
     unspent: Vec<i32>,
     lost: Vec<i32>,
     error: Vec<Option<String>>,
     priority: Vec<i16>,
     lead: Vec<i64>,
+    late_lead: Vec<i64>,
 }
 
 /// Columns of `settle_attempts.sql`.

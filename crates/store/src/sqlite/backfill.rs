@@ -146,7 +146,7 @@ impl BackfillTx for DbTx {
             .failed_or_refused(self.doing)?;
         let made: Vec<_> = made.into_iter().map(RunId::from_uuid).collect();
         let key = spec.key_of(payload);
-        let queued = |run: &RunId| Queued { run: *run, priority: spec.priority, late: true, key: key.as_deref() };
+        let queued = |run: &RunId| Queued { run: *run, priority: spec.priority, key: key.as_deref() };
         record::wait(self, &made.iter().map(queued).collect::<Vec<_>>()).await?;
         self.execute(query!("backfills/backfill_runs_add", rows::run_ids(made), row.origin.backfill.uuid())).await?;
         Ok(())

@@ -171,7 +171,7 @@ impl FlowTx for DbTx {
         let made: BTreeSet<RunId> = made.into_iter().map(RunId::from_uuid).collect();
         let waiting = children.iter().filter(|child| child.waits() && made.contains(&child.run));
         let queued: Vec<_> = waiting
-            .map(|child| Queued { run: child.run, priority: child.priority, late: false, key: child.key.as_deref() })
+            .map(|child| Queued { run: child.run, priority: child.priority, key: child.key.as_deref() })
             .collect();
         record::wait(self, &queued).await?;
         Ok(made)

@@ -125,12 +125,7 @@ async fn enqueue(write: &mut DbTx, lease: Option<&Lease>, inserted: &[(&JobTicks
     let waiting: Vec<_> = inserted
         .iter()
         .filter(|(_, row)| state(lease, row) == State::Waiting)
-        .map(|(ticks, row)| Queued {
-            run: row.tick.id,
-            priority: ticks.priority,
-            late: row.tick.fate == Fate::Late,
-            key: ticks.key.as_deref(),
-        })
+        .map(|(ticks, row)| Queued { run: row.tick.id, priority: ticks.priority, key: ticks.key.as_deref() })
         .collect();
     wait(write, &waiting).await
 }
@@ -165,7 +160,6 @@ pub(super) async fn insert_edited(write: &mut DbTx, due: &JobTicks) -> Result<BT
 pub(super) struct Queued<'a> {
     pub run: RunId,
     pub priority: u8,
-    pub late: bool,
     pub key: Option<&'a str>,
 }
 
@@ -177,7 +171,8 @@ pub(super) async fn wait(write: &mut DbTx, runs: &[Queued<'_>]) -> Result<()> {
     let queued: Vec<_> = runs
         .iter()
         .map(|queued| {
-            (Hex(queued.run.uuid()), queued.priority, lead(queued.priority, queued.late), queued.key.map(Text))
+            let (lead, late_lead) = (lead(queued.priority, false), lead(queued.priority, true));
+            (Hex(queued.run.uuid()), queued.priority, lead, late_lead, queued.key.map(Text))
         })
         .collect();
     write.execute_or_refuse(query!("waiting/enqueue", rows::json(&queued), write.now.millis())).await?;

@@ -125,8 +125,8 @@ async fn put_back(write: &mut DbTx, settles: &[&Settle]) -> Result<()> {
             attempts.push((id, outcome, started_at, settle.ended_at.millis(), error(), output));
         }
         let (unspent, lost) = (i32::from(requeue.attempt.is_none()), i32::from(requeue.is_lost));
-        back.push((id, requeue.due_at.millis(), unspent, lost, error()));
-        queued.push(Queued { run: said.run, priority: settle.priority, late: false, key: None });
+        back.push((id, requeue.due_at.map(DbTime::millis), unspent, lost, error()));
+        queued.push(Queued { run: said.run, priority: settle.priority, key: None });
     }
     if !attempts.is_empty() {
         write.execute_or_refuse(query!("settle/settle_attempts", rows::json(&attempts))).await?;

@@ -213,7 +213,7 @@ impl Tx for DbTx {
         }
         if !skipped {
             let key = spec.key_of(run.payload.map(String::as_str));
-            let queued = Queued { run: run.id, priority: spec.priority, late: false, key: key.as_deref() };
+            let queued = Queued { run: run.id, priority: spec.priority, key: key.as_deref() };
             record::wait(self, &[queued]).await?;
         }
         Ok(true)
@@ -266,8 +266,8 @@ impl Tx for DbTx {
     async fn insert_redriven(&mut self, job: &Job, runs: &[(RunId, RunId, Option<String>)]) -> Result<()> {
         let pairs: Vec<_> = runs.iter().map(|(failed, run, _)| (Hex(failed.uuid()), Hex(run.uuid()))).collect();
         self.execute_or_refuse(query!("runs/redrive_runs", rows::json(&pairs), self.now.millis())).await?;
-        let (priority, late) = (job.spec.priority, true);
-        let queued = runs.iter().map(|(_, run, key)| Queued { run: *run, priority, late, key: key.as_deref() });
+        let priority = job.spec.priority;
+        let queued = runs.iter().map(|(_, run, key)| Queued { run: *run, priority, key: key.as_deref() });
         let queued: Vec<_> = queued.collect();
         record::wait(self, &queued).await
     }

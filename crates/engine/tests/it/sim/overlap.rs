@@ -189,7 +189,9 @@ impl JobRuns {
                 self.in_progress.remove(run);
             }
             // As if it had not been claimed. A run that had begun before is still in progress.
-            Entry::Settled { run, verdict: Verdict::HandBack, .. } if self.begun.get(run) == Some(&1) => {
+            Entry::Settled { run, verdict: Verdict::HandBack | Verdict::Return, .. }
+                if self.begun.get(run) == Some(&1) =>
+            {
                 self.in_progress.remove(run);
             }
             Entry::Cancelled { run, .. } => {
