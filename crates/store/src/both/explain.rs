@@ -100,6 +100,10 @@ impl ExplainTx for DbTx {
                 high,
                 rows::codes(states.collect()),
                 rows::limit(limit),
+                // No filter by cause, flow or labels.
+                None::<rows::Codes>,
+                None::<Uuid>,
+                None::<String>,
                 job.uuid()
             ))
             .await?;
