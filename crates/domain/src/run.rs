@@ -339,12 +339,16 @@ mod tests {
             Verdict::Retry { due_at: later },
             Verdict::Redeliver,
             Verdict::HandBack,
+            Verdict::Return,
         ] {
             assert_eq!(verdict.requeue(now).is_none(), verdict.is_terminal(), "{verdict:?}");
             assert_eq!(verdict.state().is_open(), !verdict.is_terminal(), "{verdict:?}");
         }
-        assert_eq!(Verdict::Retry { due_at: later }.requeue(now).map(|requeue| requeue.due_at), Some(later));
-        assert_eq!(Verdict::HandBack.requeue(now).map(|requeue| requeue.attempt), Some(None), "no attempt is used");
+        assert_eq!(Verdict::Retry { due_at: later }.requeue(now).and_then(|requeue| requeue.due_at), Some(later));
+        assert_eq!(Verdict::Return.requeue(now).map(|requeue| requeue.due_at), Some(None), "it keeps its place");
+        for verdict in [Verdict::HandBack, Verdict::Return] {
+            assert_eq!(verdict.requeue(now).map(|requeue| requeue.attempt), Some(None), "no attempt is used");
+        }
     }
 
     #[test]
