@@ -47,7 +47,7 @@ impl<S: Sync> FromRequest<S> for JsonBody {
         if !bytes.is_empty() {
             check_media_type(&parts.headers, &JSON)?;
         }
-        let idempotency = idempotency::asked(&parts, &bytes)?;
+        let idempotency = idempotency::read(&parts, &bytes)?;
         Ok(Self { bytes, _charge: charge, idempotency })
     }
 }

@@ -223,23 +223,23 @@ fn kind_of(schema: &Value) -> String {
     if let Some(words) = schema["enum"].as_array() {
         return words.iter().map(|word| format!("<code>{}</code>", escaped(word))).collect::<Vec<_>>().join(" or ");
     }
-    let mut said = match &schema["type"] {
+    let mut html = match &schema["type"] {
         Value::String(kind) => escape(kind),
         Value::Array(kinds) => kinds.iter().map(escaped).collect::<Vec<_>>().join(" or "),
         _ => "any JSON".to_owned(),
     };
     if schema["items"].is_object() {
-        said = format!("{said} of {}", kind_of(&schema["items"]));
+        html = format!("{html} of {}", kind_of(&schema["items"]));
     }
     if let Some(format) = schema["format"].as_str() {
-        put(&mut said, format_args!(", {}", escape(format)));
+        put(&mut html, format_args!(", {}", escape(format)));
     }
     for (key, words) in [("minimum", "from"), ("maximum", "to"), ("default", "default")] {
         if !schema[key].is_null() {
-            put(&mut said, format_args!(", {words} <code>{}</code>", escape(&schema[key].to_string())));
+            put(&mut html, format_args!(", {words} <code>{}</code>", escape(&schema[key].to_string())));
         }
     }
-    said
+    html
 }
 
 fn text(value: &Value) -> &str {

@@ -189,10 +189,10 @@ impl ApiError {
     fn detail(&self) -> String {
         match self {
             Self::Malformed(found) | Self::Invalid(found) | Self::Conflict(found) => {
-                let told = found.iter().take(ERRORS_MAX).map(ToString::to_string).collect::<Vec<_>>().join("; ");
+                let listed = found.iter().take(ERRORS_MAX).map(ToString::to_string).collect::<Vec<_>>().join("; ");
                 match self.more_errors() {
-                    0 => told,
-                    more => format!("{told}; and {more} more"),
+                    0 => listed,
+                    more => format!("{listed}; and {more} more"),
                 }
             }
             Self::Forbidden(message)

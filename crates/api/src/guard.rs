@@ -19,9 +19,9 @@ use crate::{
 /// Refuses a request whose `Host` or `Origin` is not this server's, or that a page of another site sends.
 pub(crate) async fn check(State(api): State<Arc<Api>>, request: Request, next: Next) -> Response {
     let named = request.uri().authority().map(|authority| authority.as_str().to_owned());
-    let asked = allowed(request.headers(), named.as_deref(), api.listen.port())
+    let checked = allowed(request.headers(), named.as_deref(), api.listen.port())
         .and_then(|()| not_cross_site(request.method(), request.uri().path(), request.headers()));
-    match asked {
+    match checked {
         Ok(()) => next.run(request).await,
         Err(error) => error.into_response(),
     }
@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn requests_of_other_sites_are_refused_except_links_to_pages_and_healthz() {
-        let asked = |method: &str, path: &str, fetch: &[(&'static str, &'static str)]| {
+        let is_allowed = |method: &str, path: &str, fetch: &[(&'static str, &'static str)]| {
             let pairs =
                 fetch.iter().map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)));
             not_cross_site(&method.parse().unwrap(), path, &pairs.collect()).is_ok()
@@ -174,7 +174,7 @@ mod tests {
             ("GET", "/docs", &[same, link]),
             ("GET", "/openapi.json", &[cross, link, page]),
         ] {
-            assert!(asked(method, path, fetch), "{method} {path} {fetch:?}");
+            assert!(is_allowed(method, path, fetch), "{method} {path} {fetch:?}");
         }
         for (method, path, fetch) in [
             ("GET", "/api/v1/jobs", &[cross][..]),
@@ -188,7 +188,7 @@ mod tests {
             ("GET", "/docs", &[cross]),
             ("GET", "/docs/style.css", &[cross]),
         ] {
-            assert!(!asked(method, path, fetch), "{method} {path} {fetch:?}");
+            assert!(!is_allowed(method, path, fetch), "{method} {path} {fetch:?}");
         }
     }
 

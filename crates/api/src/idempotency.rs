@@ -9,7 +9,7 @@ use crate::error::{ApiError, Result};
 pub(crate) const HEADER: &str = "idempotency-key";
 pub(crate) const KEY_BYTES_MAX: usize = 255;
 
-pub(crate) fn asked(parts: &Parts, body: &[u8]) -> Result<Option<IdempotencyKey>> {
+pub(crate) fn read(parts: &Parts, body: &[u8]) -> Result<Option<IdempotencyKey>> {
     let mut values = parts.headers.get_all(HEADER).iter();
     let Some(value) = values.next() else { return Ok(None) };
     let wrong = |what: &str| Err(ApiError::malformed("Idempotency-Key", what));

@@ -13,7 +13,7 @@ pub(crate) const LIMIT_DEFAULT: usize = 100;
 pub(crate) const LIMIT_MAX: usize = 1_000;
 
 /// A position in a list.
-pub(crate) trait Place: Sized {
+pub(crate) trait Position: Sized {
     /// Identifies the kind of list.
     const KIND: char;
     fn write(&self) -> String;
@@ -21,7 +21,7 @@ pub(crate) trait Place: Sized {
 }
 
 /// Jobs, calendars and queues are listed by name.
-impl Place for String {
+impl Position for String {
     const KIND: char = 'j';
     fn write(&self) -> String {
         self.clone()
@@ -31,7 +31,7 @@ impl Place for String {
     }
 }
 
-impl Place for RunId {
+impl Position for RunId {
     const KIND: char = 'r';
     fn write(&self) -> String {
         self.to_string()
@@ -42,9 +42,9 @@ impl Place for RunId {
 }
 
 /// A flow in a list of flows. Its id is a run's id, but a list of runs refuses its cursor.
-pub(crate) struct FlowPlace(pub(crate) RunId);
+pub(crate) struct FlowPosition(pub(crate) RunId);
 
-impl Place for FlowPlace {
+impl Position for FlowPosition {
     const KIND: char = 'f';
     fn write(&self) -> String {
         self.0.to_string()
@@ -54,7 +54,7 @@ impl Place for FlowPlace {
     }
 }
 
-impl Place for BackfillId {
+impl Position for BackfillId {
     const KIND: char = 'b';
     fn write(&self) -> String {
         self.to_string()
@@ -65,7 +65,7 @@ impl Place for BackfillId {
 }
 
 /// Audit rows are listed by number.
-impl Place for i64 {
+impl Position for i64 {
     const KIND: char = 'a';
     fn write(&self) -> String {
         self.to_string()
@@ -75,24 +75,24 @@ impl Place for i64 {
     }
 }
 
-pub(crate) fn cursor<P: Place>(place: &P) -> String {
-    URL_SAFE_NO_PAD.encode(format!("{}{}", P::KIND, place.write()))
+pub(crate) fn cursor<P: Position>(position: &P) -> String {
+    URL_SAFE_NO_PAD.encode(format!("{}{}", P::KIND, position.write()))
 }
 
 /// Reads `limit` and `cursor` of a list.
-pub(crate) fn asked<P: Place>(params: &mut Params) -> (usize, Option<P>) {
+pub(crate) fn read<P: Position>(params: &mut Params) -> (usize, Option<P>) {
     let limit = params.number("limit", 1..=LIMIT_MAX, LIMIT_DEFAULT);
-    let place = params.one("cursor").and_then(|text| {
-        let place = place(&text);
-        if place.is_none() {
+    let position = params.one("cursor").and_then(|text| {
+        let position = position(&text);
+        if position.is_none() {
             params.refuse("cursor", "is not a cursor of this list; send the next_cursor of the previous page");
         }
-        place
+        position
     });
-    (limit, place)
+    (limit, position)
 }
 
-fn place<P: Place>(text: &str) -> Option<P> {
+fn position<P: Position>(text: &str) -> Option<P> {
     let decoded = String::from_utf8(URL_SAFE_NO_PAD.decode(text).ok()?).ok()?;
     P::read(decoded.strip_prefix(P::KIND)?)
 }
@@ -104,9 +104,9 @@ mod tests {
     #[test]
     fn a_cursor_decodes_to_its_position_and_other_lists_refuse_it() {
         let text = cursor(&"nightly".to_owned());
-        assert_eq!(place::<String>(&text).as_deref(), Some("nightly"));
-        assert_eq!(place::<i64>(&text), None);
-        assert_eq!(place::<RunId>(&text), None);
-        assert_eq!(place::<i64>(&cursor(&7_i64)), Some(7));
+        assert_eq!(position::<String>(&text).as_deref(), Some("nightly"));
+        assert_eq!(position::<i64>(&text), None);
+        assert_eq!(position::<RunId>(&text), None);
+        assert_eq!(position::<i64>(&cursor(&7_i64)), Some(7));
     }
 }

@@ -33,7 +33,7 @@ pub(crate) async fn list_audit(State(api): Shared, mut params: Params) -> Result
     let mut filter =
         AuditFilter { actor: params.one("actor"), action: params.one("action"), subjects: Vec::new(), from, to };
     let subject = params.one("subject");
-    let (limit, before) = paging::asked::<i64>(&mut params);
+    let (limit, before) = paging::read::<i64>(&mut params);
     params.finish()?;
     if let Some(subject) = subject {
         filter.subjects = prefix::audit_subjects(&api, &subject).await?;

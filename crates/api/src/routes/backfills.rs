@@ -47,13 +47,13 @@ pub(crate) async fn backfill_job(
     body: JsonBody,
 ) -> Result<Response> {
     params.finish()?;
-    let asked: BackfillRequest = body.read()?;
-    let (ask, dry_run) = asked.read(job, api.history, body.idempotency).map_err(ApiError::Invalid)?;
+    let request: BackfillRequest = body.read()?;
+    let (backfill, dry_run) = request.read(job, api.history, body.idempotency).map_err(ApiError::Invalid)?;
     if dry_run {
-        let preview = api.commands.preview_backfill(api.tenant(), ask.clone()).await?;
-        return Ok(Json(Backfill::dry(&ask, preview)).into_response());
+        let preview = api.commands.preview_backfill(api.tenant(), backfill.clone()).await?;
+        return Ok(Json(Backfill::dry(&backfill, preview)).into_response());
     }
-    let record = api.commands.backfill(api.tenant(), &api.actor(), ask).await?;
+    let record = api.commands.backfill(api.tenant(), &api.actor(), backfill).await?;
     Ok(created(&format!("/api/v1/backfills/{}", record.id), Backfill::from(record)))
 }
 
@@ -77,7 +77,7 @@ pub(crate) async fn list_backfills(
     JobPath(job): JobPath,
     mut params: Params,
 ) -> Result<Json<BackfillPage>> {
-    let (limit, before) = paging::asked::<BackfillId>(&mut params);
+    let (limit, before) = paging::read::<BackfillId>(&mut params);
     params.finish()?;
     let job = api.queries().job_id(api.tenant(), &job).await?;
     let page = api.queries().backfills(api.tenant(), job, before, limit).await?;

@@ -102,8 +102,8 @@ pub(crate) async fn create_jobs(State(api): Shared, params: Params, request: Req
     let begun = api.batches.begin()?;
     let (answers, answered) = unbounded_channel();
     let (chunks, read) = mpsc::channel(CHUNKS_AHEAD_MAX);
-    tokio::spawn(make(api.clone(), read, answers.clone(), begun));
-    tokio::spawn(Batch::new(api, chunks, answers).take(body));
+    tokio::spawn(create(api.clone(), read, answers.clone(), begun));
+    tokio::spawn(Batch::new(api, chunks, answers).read(body));
     let answered = stream::unfold(answered, |mut answered| async move {
         answered.recv().await.map(|lines: Lines| (Ok::<_, std::convert::Infallible>(lines.text), answered))
     });
@@ -145,13 +145,13 @@ impl Batch {
         Self { api, chunks, answers, line: 0, chunk: Chunk::default(), chunk_bytes: 0 }
     }
 
-    async fn take(mut self, body: Body) {
+    async fn read(mut self, body: Body) {
         let mut body = body.into_data_stream();
-        let (mut begun, mut bytes, mut waited) = (BytesMut::new(), 0, Duration::ZERO);
+        let (mut partial_line, mut bytes, mut waited) = (BytesMut::new(), 0, Duration::ZERO);
         let mut too_long = false;
         loop {
             let wait_began = now();
-            let part = tokio::time::timeout(patience(bytes, waited), body.next()).await;
+            let part = tokio::time::timeout(wait_left(bytes, waited), body.next()).await;
             waited += now().saturating_duration_since(wait_began);
             let part = match part {
                 Ok(None) => break,
@@ -167,9 +167,9 @@ impl Batch {
             }
             let mut rest = &part[..];
             while let Some(at) = rest.iter().position(|byte| *byte == b'\n') {
-                begun.extend_from_slice(&rest[..at]);
+                partial_line.extend_from_slice(&rest[..at]);
                 rest = &rest[at + 1..];
-                let line = begun.split();
+                let line = partial_line.split();
                 if !self.add(&line, std::mem::take(&mut too_long)) {
                     let wrong = format!("has more than {BATCH_LINES_MAX} lines; send the rest in another batch");
                     return self.stop(&ApiError::malformed("body", wrong)).await;
@@ -178,17 +178,17 @@ impl Batch {
                     self.flush().await;
                 }
             }
-            begun.extend_from_slice(rest);
-            if begun.len() > LINE_BYTES_MAX {
-                begun.clear();
+            partial_line.extend_from_slice(rest);
+            if partial_line.len() > LINE_BYTES_MAX {
+                partial_line.clear();
                 too_long = true;
             }
             if self.answers.is_closed() {
                 return;
             }
         }
-        if !begun.is_empty() || too_long {
-            self.add(&begun, too_long);
+        if !partial_line.is_empty() || too_long {
+            self.add(&partial_line, too_long);
         }
         self.flush().await;
     }
@@ -238,7 +238,7 @@ impl Batch {
 
 /// How long to wait for the next part of the body, given the bytes received and the time already spent waiting. Time in which the
 /// batch did not read does not count.
-fn patience(bytes: usize, waited: Duration) -> Duration {
+fn wait_left(bytes: usize, waited: Duration) -> Duration {
     let earned = Duration::from_secs((bytes / BYTES_PER_SECOND_MIN) as u64);
     (WAIT_MAX + earned).saturating_sub(waited).min(SILENCE_MAX)
 }
@@ -249,11 +249,11 @@ fn now() -> Instant {
 }
 
 /// Creates the jobs of each chunk and answers their lines.
-async fn make(
+async fn create(
     api: Arc<Call>,
     mut chunks: Receiver<Chunk>,
     answers: UnboundedSender<Lines>,
-    begun: OwnedSemaphorePermit,
+    partial_line: OwnedSemaphorePermit,
 ) {
     while let Some(Chunk { lines, specs }) = chunks.recv().await {
         let warnings = warnings::of_new(&api, &specs).await;
@@ -288,7 +288,7 @@ async fn make(
             let _ = answers.send(Lines { text: text.into(), _charge: charge });
         }
     }
-    drop(begun);
+    drop(partial_line);
 }
 
 fn refused(line: u64, name: Option<String>, error: &ApiError) -> BatchLine {
@@ -326,7 +326,7 @@ mod tests {
         let (mut waited, mut bytes) = (Duration::ZERO, 0);
         for _ in 0..7 {
             let next = Duration::from_secs(10);
-            if next > patience(bytes, waited) {
+            if next > wait_left(bytes, waited) {
                 break;
             }
             (waited, bytes) = (waited + next, bytes + 1);
@@ -337,9 +337,9 @@ mod tests {
     #[test]
     fn each_16_kib_received_adds_a_second_of_waiting_time() {
         let minutes = |minutes: u64| Duration::from_secs(minutes * 60);
-        assert_eq!(patience(0, Duration::ZERO), SILENCE_MAX);
-        assert_eq!(patience(0, minutes(1)), Duration::ZERO);
-        assert_eq!(patience(BATCH_BYTES_MAX / 2, minutes(30)), SILENCE_MAX);
-        assert_eq!(patience(BYTES_PER_SECOND_MIN * 600, minutes(12)), Duration::ZERO);
+        assert_eq!(wait_left(0, Duration::ZERO), SILENCE_MAX);
+        assert_eq!(wait_left(0, minutes(1)), Duration::ZERO);
+        assert_eq!(wait_left(BATCH_BYTES_MAX / 2, minutes(30)), SILENCE_MAX);
+        assert_eq!(wait_left(BYTES_PER_SECOND_MIN * 600, minutes(12)), Duration::ZERO);
     }
 }

@@ -36,7 +36,7 @@ use crate::{
     responses((status = 200, description = "A page of calendars", body = CalendarPage))
 )]
 pub(crate) async fn list_calendars(State(api): Shared, mut params: Params) -> Result<Json<CalendarPage>> {
-    let (limit, after) = paging::asked::<String>(&mut params);
+    let (limit, after) = paging::read::<String>(&mut params);
     params.finish()?;
     let page = api.queries().calendars(api.tenant(), after.as_deref(), limit).await?;
     let items = page.items.into_iter().map(Calendar::from).collect();
@@ -145,8 +145,8 @@ pub(crate) async fn delete_calendar(
 ) -> Result<Json<Calendar>> {
     params.finish()?;
     let if_match = expected(&api, &name, &if_match).await?;
-    let gone = api.commands.delete_calendar(api.tenant(), &api.actor(), &name, if_match).await?;
-    Ok(Json(gone.into()))
+    let deleted = api.commands.delete_calendar(api.tenant(), &api.actor(), &name, if_match).await?;
+    Ok(Json(deleted.into()))
 }
 
 /// The version that `If-Match` requires. Reads the calendar only if several tags are given, or one that this server never sent.

@@ -58,17 +58,17 @@ pub(crate) async fn create_job(State(api): Shared, body: JsonBody) -> Result<Res
     let spec = definition.read(None, api.allowed()).map_err(ApiError::Invalid)?;
     let warnings = warnings::of(&api, &spec, None).await;
     let made = api.commands.create_jobs(api.tenant(), &api.actor(), vec![spec], body.idempotency.as_ref()).await?;
-    let made = made.into_iter().next().ok_or(ApiError::Internal)?.map_err(gone)?;
+    let made = made.into_iter().next().ok_or(ApiError::Internal)?.map_err(unless_deleted)?;
     let location = format!("/api/v1/jobs/{}", made.job.id);
     if made.replayed {
-        let record = api.queries().job(api.tenant(), &JobRef::Id(made.job.id)).await.map_err(gone)?;
+        let record = api.queries().job(api.tenant(), &JobRef::Id(made.job.id)).await.map_err(unless_deleted)?;
         return Ok(tagged(record.job.version, created(&location, Job::from(&record).with_warnings(warnings))));
     }
     Ok(tagged(made.job.version, created(&location, Job::from(&made).with_warnings(warnings))))
 }
 
 /// A repeat finds no job only if the job that the first request created was deleted since.
-fn gone(error: StoreError) -> ApiError {
+fn unless_deleted(error: StoreError) -> ApiError {
     match error {
         StoreError::NotFound(_) => ApiError::conflict(
             "Idempotency-Key",
@@ -113,7 +113,7 @@ pub(crate) async fn list_jobs(State(api): Shared, mut params: Params) -> Result<
     if let Some(other) = include.as_deref().filter(|what| *what != "payload") {
         params.refuse("include", format!("{other:?} cannot be included; write \"payload\""));
     }
-    let (limit, after) = paging::asked::<String>(&mut params);
+    let (limit, after) = paging::read::<String>(&mut params);
     params.finish()?;
     let page = api.queries().jobs(api.tenant(), &filter, after.as_deref(), limit).await?;
     let items = page.items.iter().map(|record| Job::listed(record, include.is_some())).collect();
@@ -305,10 +305,10 @@ pub(crate) async fn pause_job(
     body: JsonBody,
 ) -> Result<Response> {
     params.finish()?;
-    let asked: PauseRequest = body.read_or_default()?;
-    asked.check().map_err(ApiError::Invalid)?;
-    let cancel = asked.cancel.unwrap_or(false);
-    let edited = change(&api, job, &if_match, Change::Pause { note: asked.note }, cancel).await?;
+    let request: PauseRequest = body.read_or_default()?;
+    request.check().map_err(ApiError::Invalid)?;
+    let cancel = request.cancel.unwrap_or(false);
+    let edited = change(&api, job, &if_match, Change::Pause { note: request.note }, cancel).await?;
     Ok(edited_job(&api, &edited, None, Vec::new()).await)
 }
 
@@ -391,10 +391,10 @@ pub(crate) async fn trigger_job(
     body: JsonBody,
 ) -> Result<Response> {
     params.finish()?;
-    let asked: TriggerRequest = body.read_or_default()?;
-    let payload = asked.payload().map_err(ApiError::Invalid)?;
-    let ask = Trigger { job, payload, force: asked.force.unwrap_or(false), idempotency: body.idempotency };
-    let run = api.commands.trigger(api.tenant(), &api.actor(), ask).await?;
+    let request: TriggerRequest = body.read_or_default()?;
+    let payload = request.payload().map_err(ApiError::Invalid)?;
+    let trigger = Trigger { job, payload, force: request.force.unwrap_or(false), idempotency: body.idempotency };
+    let run = api.commands.trigger(api.tenant(), &api.actor(), trigger).await?;
     Ok(created(&format!("/api/v1/runs/{}", run.id), Run::from(run)))
 }
 

@@ -16,7 +16,7 @@ use crate::{
     wire::{
         Name, Problem,
         queue::{
-            BeatAnswer, BeatRequest, ClaimAnswer, ClaimRequest, HandedRun, LeaveAnswer, LeaveRequest, LogAnswer,
+            BeatAnswer, BeatRequest, ClaimAnswer, ClaimRequest, ClaimedRun, LeaveAnswer, LeaveRequest, LogAnswer,
             LogRequest, Queue, QueuePage, QueueRequest, ReleaseAnswer, SettleAnswers, SettleBatch, SettleResult,
         },
     },
@@ -34,7 +34,7 @@ use crate::{
     responses((status = 200, description = "A page of queues: those that jobs use or that have limits", body = QueuePage))
 )]
 pub(crate) async fn list_queues(State(api): Shared, mut params: Params) -> Result<Json<QueuePage>> {
-    let (limit, from) = paging::asked::<String>(&mut params);
+    let (limit, from) = paging::read::<String>(&mut params);
     params.finish()?;
     let page = api.queries().queues(api.tenant(), from.as_deref(), limit).await?;
     let items = page.items.into_iter().map(Queue::from).collect();
@@ -122,7 +122,7 @@ pub(crate) async fn claim_runs(
             long?;
             Ok(Json(ClaimAnswer { runs: Vec::new() }))
         }
-        Work::Claims(found) => Ok(Json(ClaimAnswer { runs: found.claims.into_iter().map(HandedRun::from).collect() })),
+        Work::Claims(found) => Ok(Json(ClaimAnswer { runs: found.claims.into_iter().map(ClaimedRun::from).collect() })),
         Work::TooManyWaiting => {
             Err(ApiError::Busy("too many workers wait at this node; retry, or use another node".to_owned()))
         }

@@ -58,6 +58,6 @@ pub(crate) async fn redrive_job(
     body: JsonBody,
 ) -> Result<Json<Redriven>> {
     params.finish()?;
-    let ask = body.read::<RedriveRequest>()?.read(job).map_err(ApiError::Invalid)?;
-    Ok(Json(api.commands.redrive(api.tenant(), &api.actor(), &ask).await?.into()))
+    let redrive = body.read::<RedriveRequest>()?.read(job).map_err(ApiError::Invalid)?;
+    Ok(Json(api.commands.redrive(api.tenant(), &api.actor(), &redrive).await?.into()))
 }

@@ -57,7 +57,7 @@ use crate::{
 )]
 pub(crate) async fn list_runs(State(api): Shared, mut params: Params) -> Result<Json<RunPage>> {
     let named = params.one("job");
-    let asked = Asked::read(&api, params).await?;
+    let query = RunQuery::read(&api, params).await?;
     let job = match named {
         // By id also after the job was deleted, while its runs are kept.
         Some(named) => match job_ref(&named) {
@@ -66,7 +66,7 @@ pub(crate) async fn list_runs(State(api): Shared, mut params: Params) -> Result<
         },
         None => None,
     };
-    list(&api, job, asked).await
+    list(&api, job, query).await
 }
 
 /// List a job's runs and skipped ranges, newest first
@@ -91,19 +91,19 @@ pub(crate) async fn list_runs(State(api): Shared, mut params: Params) -> Result<
     )
 )]
 pub(crate) async fn list_job_runs(State(api): Shared, JobPath(job): JobPath, params: Params) -> Result<Json<RunPage>> {
-    let asked = Asked::read(&api, params).await?;
+    let query = RunQuery::read(&api, params).await?;
     let job = api.queries().job_id(api.tenant(), &job).await?;
-    list(&api, Some(job), asked).await
+    list(&api, Some(job), query).await
 }
 
 /// The checked parameters of a list of runs.
-struct Asked {
+struct RunQuery {
     filter: RunFilter,
     limit: usize,
     before: Option<RunId>,
 }
 
-impl Asked {
+impl RunQuery {
     async fn read(api: &Call, mut params: Params) -> Result<Self> {
         let states: Vec<&str> = RunState::ALL.iter().map(|state| state.word()).collect();
         let causes: Vec<&str> = CauseKind::ALL.iter().map(|cause| cause.word()).collect();
@@ -117,7 +117,7 @@ impl Asked {
             ..RunFilter::default()
         };
         let flow = params.one("flow");
-        let (limit, before) = paging::asked(&mut params);
+        let (limit, before) = paging::read(&mut params);
         params.finish()?;
         if let Some(flow) = flow {
             filter.flow = Some(prefix::flow(api, &flow).await?);
@@ -126,8 +126,8 @@ impl Asked {
     }
 }
 
-async fn list(api: &Call, job: Option<JobId>, asked: Asked) -> Result<Json<RunPage>> {
-    let Asked { filter, limit, before } = asked;
+async fn list(api: &Call, job: Option<JobId>, query: RunQuery) -> Result<Json<RunPage>> {
+    let RunQuery { filter, limit, before } = query;
     let filter = RunFilter { job, ..filter };
     let page = api.queries().runs(api.tenant(), &filter, before, limit).await?;
     let items = page.items.into_iter().map(Run::from).collect();

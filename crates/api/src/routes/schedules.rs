@@ -21,15 +21,15 @@ use crate::{
 )]
 pub(crate) async fn preview_schedule(State(api): Shared, params: Params, body: JsonBody) -> Result<Json<Preview>> {
     params.finish()?;
-    let asked = body.read::<PreviewRequest>()?.read().map_err(ApiError::Invalid)?;
-    let from = match asked.from {
+    let request = body.read::<PreviewRequest>()?.read().map_err(ApiError::Invalid)?;
+    let from = match request.from {
         Some(from) => from,
         None => api.queries().now().await?,
     };
-    let known = match asked.exclude.as_slice() {
+    let known = match request.exclude.as_slice() {
         [] => Vec::new(),
         names => api.queries().load_calendars(api.tenant(), names).await?,
     };
-    let exclusion = Exclusion::named(&asked.exclude, &known).map_err(ApiError::Invalid)?;
-    Ok(Json(asked.schedule.excluding(exclusion).preview(from, asked.count).into()))
+    let exclusion = Exclusion::named(&request.exclude, &known).map_err(ApiError::Invalid)?;
+    Ok(Json(request.schedule.excluding(exclusion).preview(from, request.count).into()))
 }

@@ -78,9 +78,9 @@ impl Connections {
     }
 
     /// Waits until the limit allows one more connection. Closes another connection if possible.
-    pub(super) async fn make_room(&self) {
+    pub(super) async fn wait_for_capacity(&self) {
         while self.is_full() && !self.close_one(now()) {
-            let _ = tokio::time::timeout(WAIT_MIN, self.one_less()).await;
+            let _ = tokio::time::timeout(WAIT_MIN, self.wait_for_change()).await;
         }
     }
 
@@ -96,7 +96,7 @@ impl Connections {
     }
 
     /// Waits until a connection has ended or become idle since the last call.
-    pub(super) async fn one_less(&self) {
+    pub(super) async fn wait_for_change(&self) {
         self.changed.notified().await;
     }
 
@@ -338,7 +338,7 @@ mod tests {
         first.set(Phase::Busy);
         first.set(Phase::Answered);
         first.set(Phase::Idle);
-        connections.make_room().await;
+        connections.wait_for_capacity().await;
         assert!(second.evicted.is_cancelled() && !first.evicted.is_cancelled(), "the first became idle later");
         let third = connections.admit(peer).unwrap();
         drop(second);
@@ -347,7 +347,7 @@ mod tests {
         assert!(!connections.close_one(now()));
         let waits = {
             let connections = connections.clone();
-            tokio::spawn(async move { connections.make_room().await })
+            tokio::spawn(async move { connections.wait_for_capacity().await })
         };
         tokio::task::yield_now().await;
         assert!(!waits.is_finished());

@@ -83,7 +83,7 @@ pub async fn serve(listener: TcpListener, router: Router, limits: ServerLimits, 
             };
             // At the limit, the server closes the connection that has been idle longest, or else that of the claim that has waited
             // longest. If there is neither, the new connection waits until one ends.
-            connections.make_room().await;
+            connections.wait_for_capacity().await;
             if let Some(connection) = connections.admit(peer.ip()) {
                 let one = serve_one(stream, peer, connection, router.clone(), limits, closing.clone());
                 tasks.spawn(one);
@@ -110,7 +110,7 @@ async fn not_accepted(error: &io::Error, connections: &Connections) {
     }
     let closed = connections.close_one(now());
     tracing::warn!(%error, other_connection_closed = closed, "could not accept a connection; raise the limit of open files");
-    let _ = tokio::time::timeout(NO_DESCRIPTOR_PAUSE, connections.one_less()).await;
+    let _ = tokio::time::timeout(NO_DESCRIPTOR_PAUSE, connections.wait_for_change()).await;
 }
 
 /// The connection that carries a request; `None` in tests that call the router without a server.
@@ -150,7 +150,7 @@ async fn serve_one(
     let _ = stream.set_nodelay(true);
     let io = TokioIo::new(Timed::new(stream, connection.clone(), limits.write_timeout));
     let service = service_fn(|request: Request<Incoming>| {
-        let asked = connection.begin_request();
+        let in_progress = connection.begin_request();
         let mut request = request.map(Body::new);
         request.extensions_mut().insert(Carrier(Some(connection.clone())));
         let answering = router.clone().oneshot(request);
@@ -158,7 +158,7 @@ async fn serve_one(
         async move {
             let mut response = answering.await?;
             response.extensions_mut().remove().into_iter().for_each(|charge: Charged| connection.keep(charge));
-            Ok::<_, Infallible>(response.map(|body| Answer::new(body, asked)))
+            Ok::<_, Infallible>(response.map(|body| Answer::new(body, in_progress)))
         }
     });
     let served = http1::Builder::new()

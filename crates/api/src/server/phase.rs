@@ -54,17 +54,17 @@ impl Phase {
 }
 
 impl Connection {
-    pub(super) fn begin_request(self: &Arc<Self>) -> Asked {
+    pub(super) fn begin_request(self: &Arc<Self>) -> RequestInProgress {
         self.set(Phase::Busy);
-        Asked(self.clone())
+        RequestInProgress(self.clone())
     }
 }
 
 /// A request that is being answered. Dropping it ends the request.
 #[derive(Debug)]
-pub(super) struct Asked(Arc<Connection>);
+pub(super) struct RequestInProgress(Arc<Connection>);
 
-impl Drop for Asked {
+impl Drop for RequestInProgress {
     fn drop(&mut self) {
         self.0.set(Phase::Answered);
     }
@@ -74,12 +74,12 @@ impl Drop for Asked {
 #[derive(Debug)]
 pub(super) struct Answer {
     body: Body,
-    _asked: Asked,
+    _request: RequestInProgress,
 }
 
 impl Answer {
-    pub(super) const fn new(body: Body, asked: Asked) -> Self {
-        Self { body, _asked: asked }
+    pub(super) const fn new(body: Body, request: RequestInProgress) -> Self {
+        Self { body, _request: request }
     }
 }
 

@@ -8,7 +8,7 @@ use everytick_domain::{
     time::{DbTime, Span},
 };
 use everytick_engine::{
-    commands::Backfill as Ask,
+    commands::Backfill as Command,
     types::{BackfillPreview, BackfillRecord, IdempotencyKey, JobRef},
 };
 use serde::{Deserialize, Serialize};
@@ -80,24 +80,24 @@ impl BackfillRequest {
     pub(crate) fn read(
         self,
         job: JobRef,
-        kept: Span,
+        history: Span,
         idempotency: Option<IdempotencyKey>,
-    ) -> Result<(Ask, bool), Vec<Invalid>> {
+    ) -> Result<(Command, bool), Vec<Invalid>> {
         let mut wrong = FieldErrors::default();
         let mut instant = |field: &str, text: Option<&str>| -> Option<DbTime> {
             match text {
                 None => wrong.add(field, "is missing; write an instant such as \"2026-11-16T00:00:00Z\""),
-                Some(text) => return wrong.keep(field, text.parse()),
+                Some(text) => return wrong.ok(field, text.parse()),
             }
             None
         };
         let (from, to) = (instant("from", self.from.as_deref()), instant("to", self.to.as_deref()));
-        let rate = self.rate.as_deref().and_then(|text| wrong.keep("rate", text.parse::<Rate>()));
+        let rate = self.rate.as_deref().and_then(|text| wrong.ok("rate", text.parse::<Rate>()));
         let order = self.order.unwrap_or_default().into();
         let stretch = from.zip(to).map(|(from, to)| Stretch { from, to, order });
         let payload = self.payload.map(|payload| payload.get().to_owned());
         let dry_run = self.dry_run.unwrap_or(false);
-        wrong.end(stretch.map(|stretch| (Ask { job, stretch, rate, payload, kept, idempotency }, dry_run)))
+        wrong.end(stretch.map(|stretch| (Command { job, stretch, rate, payload, history, idempotency }, dry_run)))
     }
 }
 
@@ -181,8 +181,8 @@ impl From<BackfillRecord> for Backfill {
 
 impl Backfill {
     /// The answer to a dry run.
-    pub(crate) fn dry(asked: &Ask, preview: BackfillPreview) -> Self {
-        let Stretch { from, to, order } = asked.stretch;
+    pub(crate) fn dry(command: &Command, preview: BackfillPreview) -> Self {
+        let Stretch { from, to, order } = command.stretch;
         Self {
             id: None,
             job: preview.job_name,
@@ -190,7 +190,7 @@ impl Backfill {
             from,
             to,
             order: order.into(),
-            rate: asked.rate.map(|rate| rate.to_string()),
+            rate: command.rate.map(|rate| rate.to_string()),
             state: None,
             total: preview.total as u64,
             made: 0,

@@ -51,9 +51,9 @@ impl CalendarDefinition {
     pub(crate) fn read(self) -> Result<CalendarSpec, Vec<Invalid>> {
         let mut wrong = FieldErrors::default();
         let dates: Vec<Option<Days>> =
-            self.dates.iter().flatten().map(|text| wrong.keep("dates", text.parse())).collect();
+            self.dates.iter().flatten().map(|text| wrong.ok("dates", text.parse())).collect();
         let yearly: Vec<Option<MonthDay>> =
-            self.yearly.iter().flatten().map(|text| wrong.keep("yearly", text.parse())).collect();
+            self.yearly.iter().flatten().map(|text| wrong.ok("yearly", text.parse())).collect();
         let zone = self.timezone.as_deref().unwrap_or("UTC");
         let spec =
             CalendarSpec::new(zone, dates.into_iter().flatten().collect(), yearly.into_iter().flatten().collect())

@@ -83,11 +83,11 @@ impl FieldErrors {
         self.0.extend(found);
     }
     /// The value; or `None`, with the error recorded.
-    pub(crate) fn keep<T>(&mut self, field: &str, result: Result<T, String>) -> Option<T> {
+    pub(crate) fn ok<T>(&mut self, field: &str, result: Result<T, String>) -> Option<T> {
         result.map_err(|message| self.add(field, message)).ok()
     }
     pub(crate) fn span(&mut self, field: &str, text: Option<&str>) -> Option<Span> {
-        self.keep(field, text?.parse())
+        self.ok(field, text?.parse())
     }
     /// A number that the domain stores in a narrower type.
     pub(crate) fn number<T: TryFrom<i64>>(

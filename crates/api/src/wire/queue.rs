@@ -40,14 +40,14 @@ pub(crate) struct ClaimRequest {
 }
 
 /// A checked claim request.
-pub(crate) struct Wanted {
+pub(crate) struct CheckedClaim {
     pub(crate) worker: String,
     pub(crate) limit: usize,
     pub(crate) wait: std::time::Duration,
 }
 
 impl ClaimRequest {
-    pub(crate) fn read(self) -> Result<Wanted, Vec<Invalid>> {
+    pub(crate) fn read(self) -> Result<CheckedClaim, Vec<Invalid>> {
         let mut wrong = FieldErrors::default();
         let limit = wrong.number::<u16>("limit", self.limit, 1, i64::try_from(CLAIM_RUNS_MAX).unwrap_or(i64::MAX));
         let wait = wrong.span("wait", self.wait.as_deref()).unwrap_or(Span::ZERO);
@@ -56,7 +56,7 @@ impl ClaimRequest {
         }
         let worker = wrong.worker(self.worker);
         let limit = limit.map_or(1, usize::from);
-        wrong.end(worker.map(|worker| Wanted { worker, limit, wait: wait.into() }))
+        wrong.end(worker.map(|worker| CheckedClaim { worker, limit, wait: wait.into() }))
     }
 }
 
@@ -93,12 +93,12 @@ pub(crate) struct ReleaseAnswer {
 /// The claimed runs, the most urgent first.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ClaimAnswer {
-    pub(crate) runs: Vec<HandedRun>,
+    pub(crate) runs: Vec<ClaimedRun>,
 }
 
 /// A run that a worker has claimed.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct HandedRun {
+pub(crate) struct ClaimedRun {
     /// The same for every attempt: do the work of one id only once.
     #[schema(value_type = String, format = Uuid)]
     id: RunId,
@@ -126,7 +126,7 @@ pub(crate) struct HandedRun {
     timeout_at: DbTime,
 }
 
-impl From<WorkerClaim> for HandedRun {
+impl From<WorkerClaim> for ClaimedRun {
     fn from(claim: WorkerClaim) -> Self {
         let payload = claim.run.payload.or_else(|| claim.job.spec.payload.clone());
         Self {
@@ -166,7 +166,7 @@ impl BeatRequest {
 impl FieldErrors {
     fn worker(&mut self, worker: Option<String>) -> Option<String> {
         match worker {
-            Some(worker) => self.keep("worker", check_worker(&worker).map(|()| worker)),
+            Some(worker) => self.ok("worker", check_worker(&worker).map(|()| worker)),
             None => {
                 self.add("worker", "is missing; send the name of the worker");
                 None
@@ -290,7 +290,7 @@ impl SettleBatch {
         for (n, item) in items.into_iter().enumerate() {
             let at = format!("settles[{n}]");
             let run = match item.run.as_deref().map(str::parse) {
-                Some(parsed) => wrong.keep(&format!("{at}.run"), parsed),
+                Some(parsed) => wrong.ok(&format!("{at}.run"), parsed),
                 None => {
                     wrong.add(&format!("{at}.run"), "is missing; send the id of the run");
                     None
@@ -392,7 +392,7 @@ impl QueueRequest {
     pub(crate) fn read(self) -> Result<QueueLimits, Vec<Invalid>> {
         let mut wrong = FieldErrors::default();
         let concurrency = wrong.number("concurrency", self.concurrency, 1, QUEUE_CONCURRENCY_MAX.into());
-        let rate = self.rate.and_then(|rate| wrong.keep("rate", rate.parse()));
+        let rate = self.rate.and_then(|rate| wrong.ok("rate", rate.parse()));
         wrong.end(Some(QueueLimits { concurrency, rate }))
     }
 }

@@ -83,7 +83,7 @@ impl Schedule {
         let mut wrong = FieldErrors::default();
         let timing = self.timing(seed, &mut wrong);
         let instant = |wrong: &mut FieldErrors, field, text: &Option<String>| -> Option<DbTime> {
-            wrong.keep(field, text.as_deref()?.parse())
+            wrong.ok(field, text.as_deref()?.parse())
         };
         let starts_at = instant(&mut wrong, "starts_at", &self.starts_at);
         let ends_at = instant(&mut wrong, "ends_at", &self.ends_at);
@@ -201,7 +201,7 @@ pub(crate) struct PreviewRequest {
 }
 
 /// A checked preview request.
-pub(crate) struct PreviewAsked {
+pub(crate) struct CheckedPreview {
     pub(crate) schedule: domain::Schedule,
     /// The names of the calendars that the schedule excludes.
     pub(crate) exclude: Vec<String>,
@@ -213,7 +213,7 @@ pub(crate) const PREVIEW_DEFAULT: usize = 10;
 pub(crate) const PREVIEW_MAX: usize = 1_000;
 
 impl PreviewRequest {
-    pub(crate) fn read(self) -> Result<PreviewAsked, Vec<Invalid>> {
+    pub(crate) fn read(self) -> Result<CheckedPreview, Vec<Invalid>> {
         let mut wrong = FieldErrors::default();
         let seed = self.name.unwrap_or_default();
         let schedule = Schedule {
@@ -230,9 +230,9 @@ impl PreviewRequest {
         };
         let schedule = schedule.read(&seed).map_err(|found| wrong.extend(found)).ok();
         let count = wrong.number::<u32>("count", self.count, 1, PREVIEW_MAX as i64);
-        let from = self.from.as_deref().and_then(|text| wrong.keep("from", text.parse()));
+        let from = self.from.as_deref().and_then(|text| wrong.ok("from", text.parse()));
         let count = count.map_or(PREVIEW_DEFAULT, |count| count as usize);
-        wrong.end(schedule.map(|(spec, schedule)| PreviewAsked { schedule, exclude: spec.exclude, count, from }))
+        wrong.end(schedule.map(|(spec, schedule)| CheckedPreview { schedule, exclude: spec.exclude, count, from }))
     }
 }
 

@@ -21,7 +21,7 @@ async fn hourly(server: &Server) -> DbTime {
 }
 
 /// The ticks from `from` to the one so many hours later, which is included.
-fn ask(from: DbTime, hours: u64) -> Value {
+fn period(from: DbTime, hours: u64) -> Value {
     json!({"from": from.to_string(), "to": from.plus(Span::hours(hours)).plus(Span::millis(1)).to_string()})
 }
 
@@ -35,11 +35,11 @@ async fn advance(server: &Server, backfill: &Value) {
 async fn a_backfill_is_created_read_and_cancelled_with_its_runs() {
     let server = Server::new().await;
     let from = hourly(&server).await;
-    let mut asked = ask(from, 3);
-    asked["rate"] = json!("2/1m");
-    asked["order"] = json!("newest");
-    asked["payload"] = json!({"again": true});
-    let made = server.post("/api/v1/jobs/j/backfill", asked).await;
+    let mut body = period(from, 3);
+    body["rate"] = json!("2/1m");
+    body["order"] = json!("newest");
+    body["payload"] = json!({"again": true});
+    let made = server.post("/api/v1/jobs/j/backfill", body).await;
     let at = made.header("location").to_owned();
     let made = made.expect(201);
     assert_eq!(at, format!("/api/v1/backfills/{}", made["id"].as_str().unwrap()));
@@ -73,22 +73,22 @@ async fn a_backfill_is_created_read_and_cancelled_with_its_runs() {
 async fn a_dry_run_creates_nothing_and_answers_the_first_and_last_ticks() {
     let server = Server::new().await;
     let from = hourly(&server).await;
-    let mut asked = ask(from, 13);
-    asked["dry_run"] = json!(true);
-    let told = server.post("/api/v1/jobs/j/backfill", asked).await.expect(200);
-    assert_eq!((&told["id"], &told["state"], &told["total"]), (&Value::Null, &Value::Null, &json!(14)));
+    let mut body = period(from, 13);
+    body["dry_run"] = json!(true);
+    let answer = server.post("/api/v1/jobs/j/backfill", body).await.expect(200);
+    assert_eq!((&answer["id"], &answer["state"], &answer["total"]), (&Value::Null, &Value::Null, &json!(14)));
     let hours = |hours: &[u64]| json!(hours.iter().map(|n| from.plus(Span::hours(*n)).to_string()).collect::<Vec<_>>());
-    assert_eq!((&told["first"], &told["last"]), (&hours(&[0, 1, 2, 3, 4]), &hours(&[9, 10, 11, 12, 13])));
+    assert_eq!((&answer["first"], &answer["last"]), (&hours(&[0, 1, 2, 3, 4]), &hours(&[9, 10, 11, 12, 13])));
     assert_eq!(server.get("/api/v1/jobs/j/backfills").await.expect(200)["items"], json!([]));
 }
 
 #[tokio::test]
 async fn a_repeat_with_the_same_key_creates_one_backfill() {
     let server = Server::new().await;
-    let asked = ask(hourly(&server).await, 3).to_string();
+    let body = period(hourly(&server).await, 3).to_string();
     let key = [("idempotency-key", "k")];
-    let first = server.ask("POST", "/api/v1/jobs/j/backfill", &key, asked.clone()).await.expect(201);
-    let again = server.ask("POST", "/api/v1/jobs/j/backfill", &key, asked).await.expect(201);
+    let first = server.call("POST", "/api/v1/jobs/j/backfill", &key, body.clone()).await.expect(201);
+    let again = server.call("POST", "/api/v1/jobs/j/backfill", &key, body).await.expect(201);
     assert_eq!(first, again);
     assert_eq!(server.get("/api/v1/jobs/j/backfills").await.expect(200)["items"], json!([first]));
 }
@@ -113,10 +113,10 @@ async fn errors_of_backfill_requests_name_their_fields() {
         ("idle", "dry_run", json!(false), "job"),
         ("idle", "dry_run", json!(true), "job"),
     ] {
-        let mut asked = ask(from, 3);
-        asked[field] = value;
-        let refused = server.post(&format!("/api/v1/jobs/{job}/backfill"), asked.clone()).await.expect(422);
-        assert_eq!(refused["errors"][0]["field"], wrong, "{asked}: {refused}");
+        let mut body = period(from, 3);
+        body[field] = value;
+        let refused = server.post(&format!("/api/v1/jobs/{job}/backfill"), body.clone()).await.expect(422);
+        assert_eq!(refused["errors"][0]["field"], wrong, "{body}: {refused}");
     }
     let many = json!({"from": text(from.minus(Span::days(60))), "to": text(from)});
     let mut often = job("often");
@@ -125,8 +125,8 @@ async fn errors_of_backfill_requests_name_their_fields() {
     let refused = server.post("/api/v1/jobs/often/backfill", many).await.expect(422);
     assert!(refused["errors"][0]["message"].as_str().unwrap().contains("10000"), "{refused}");
 
-    server.post("/api/v1/jobs/nobody/backfill", ask(from, 3)).await.expect(404);
-    server.get("/api/v1/jobs/nobody/backfills").await.expect(404);
+    server.post("/api/v1/jobs/missing/backfill", period(from, 3)).await.expect(404);
+    server.get("/api/v1/jobs/missing/backfills").await.expect(404);
     server.get("/api/v1/backfills/nonsense").await.expect(404);
     server.get("/api/v1/backfills/00000000-0000-4000-8000-000000000001").await.expect(404);
     server.post("/api/v1/backfills/00000000-0000-4000-8000-000000000001/cancel", Value::Null).await.expect(404);

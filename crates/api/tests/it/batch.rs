@@ -6,7 +6,7 @@ use tower::ServiceExt as _;
 use crate::support::{Answer, Server, job, request};
 
 async fn batch(server: &Server, body: String) -> Answer {
-    server.ask("POST", "/api/v1/jobs/batch", &[("content-type", "application/x-ndjson")], body).await
+    server.call("POST", "/api/v1/jobs/batch", &[("content-type", "application/x-ndjson")], body).await
 }
 
 fn lines(answer: &Answer) -> Vec<Value> {

@@ -77,7 +77,7 @@ async fn a_second_large_answer_is_refused_while_the_first_is_unread() {
 async fn an_edit_gets_its_answer_even_when_large_answers_are_refused() {
     let server = with_large_job().await;
     let _unread = server.router.clone().oneshot(request("GET", "/api/v1/jobs/large", &[], "")).await.unwrap();
-    let patched = server.ask("PATCH", "/api/v1/jobs/large", &[], r#"{"description": "d"}"#).await.expect(200);
+    let patched = server.call("PATCH", "/api/v1/jobs/large", &[], r#"{"description": "d"}"#).await.expect(200);
     assert_eq!(patched["description"], "d");
 }
 
@@ -85,7 +85,7 @@ async fn an_edit_gets_its_answer_even_when_large_answers_are_refused() {
 async fn a_second_large_body_is_refused_while_the_first_is_incomplete() {
     let server = with_large_job().await;
     let half = stream::iter([Ok::<_, std::io::Error>(Bytes::from(vec![b' '; 200_000]))]);
-    let (more, asked) = tokio::sync::oneshot::channel::<()>();
+    let (more, dropped) = tokio::sync::oneshot::channel::<()>();
     // Polled only after the server has read the first part.
     let stalls = stream::once(async move {
         drop(more);
@@ -94,7 +94,7 @@ async fn a_second_large_body_is_refused_while_the_first_is_incomplete() {
     let mut stalled = request("POST", "/api/v1/jobs", &[("content-type", "application/json")], "");
     *stalled.body_mut() = Body::from_stream(half.chain(stalls));
     let stalled = tokio::spawn(server.router.clone().oneshot(stalled));
-    asked.await.unwrap_err();
+    dropped.await.unwrap_err();
     let mut large = job("other");
     large["payload"] = json!("x".repeat(200_000));
     server.post("/api/v1/jobs", large.clone()).await.expect(503);

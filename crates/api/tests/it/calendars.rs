@@ -7,7 +7,7 @@ use crate::support::{Server, with};
 const PATH: &str = "/api/v1/calendars/holidays-de";
 
 async fn put(server: &Server, body: Value) -> Value {
-    let answer = server.ask("PUT", PATH, &[], body.to_string()).await;
+    let answer = server.call("PUT", PATH, &[], body.to_string()).await;
     assert!(answer.status.is_success(), "{}", answer.text);
     answer.json()
 }
@@ -17,7 +17,7 @@ async fn a_calendar_is_created_replaced_read_listed_and_deleted() {
     let server = Server::new().await;
     let body =
         json!({"timezone": "europe/berlin", "dates": ["2027-03-26", "2026-12-27/2026-12-31"], "yearly": ["12-25"]});
-    let answer = server.ask("PUT", PATH, &[], body.to_string()).await;
+    let answer = server.call("PUT", PATH, &[], body.to_string()).await;
     let mut made = answer.expect(201);
     assert_eq!((answer.header("etag"), answer.header("location")), ("\"1\"", PATH));
     for varying in ["created_at", "updated_at", "effective_at"] {
@@ -32,16 +32,16 @@ async fn a_calendar_is_created_replaced_read_listed_and_deleted() {
     let answer = server.get(PATH).await;
     let read = answer.expect(200);
     assert_eq!(answer.header("etag"), "\"1\"");
-    let again = server.ask("PUT", PATH, &[], read.to_string()).await.expect(200);
+    let again = server.call("PUT", PATH, &[], read.to_string()).await.expect(200);
     assert_eq!((&again["version"], &again["effective_at"]), (&json!(1), &Value::Null), "an answer can be sent back");
     assert_eq!(put(&server, json!({"dates": ["2026-12-24"]})).await["version"], 2);
     let list = server.get("/api/v1/calendars").await.expect(200);
     assert_eq!((&list["items"][0]["name"], &list["next_cursor"]), (&json!("holidays-de"), &Value::Null));
     for (tag, status) in [("\"1\"", 412), ("\"1\", \"3\"", 412), ("\"1\", \"2\"", 200)] {
-        server.ask("DELETE", PATH, &[("if-match", tag)], "").await.expect(status);
+        server.call("DELETE", PATH, &[("if-match", tag)], "").await.expect(status);
     }
     server.get(PATH).await.expect(404);
-    server.ask("PUT", PATH, &[("if-match", "\"1\"")], "{}").await.expect(412);
+    server.call("PUT", PATH, &[("if-match", "\"1\"")], "{}").await.expect(412);
 }
 
 #[tokio::test]
@@ -50,24 +50,24 @@ async fn an_icalendar_file_is_accepted_as_a_calendar() {
     let ics = "BEGIN:VCALENDAR\r\nX-WR-TIMEZONE:Europe/Berlin\r\nBEGIN:VEVENT\r\nSUMMARY:Christmas\r\n\
                DTSTART;VALUE=DATE:20261225\r\nDTEND;VALUE=DATE:20261227\r\nRRULE:FREQ=YEARLY\r\nEND:VEVENT\r\nEND:VCALENDAR\r\n";
     let ics_type = ("content-type", "text/calendar; charset=utf-8");
-    let made = server.ask("PUT", PATH, &[ics_type], ics).await.expect(201);
+    let made = server.call("PUT", PATH, &[ics_type], ics).await.expect(201);
     assert_eq!((&made["yearly"], &made["timezone"]), (&json!(["12-25", "12-26"]), &json!("Europe/Berlin")));
-    let asked = format!("{PATH}?timezone=Asia/Tokyo");
-    assert_eq!(server.ask("PUT", &asked, &[ics_type], ics).await.expect(200)["timezone"], "Asia/Tokyo");
+    let url = format!("{PATH}?timezone=Asia/Tokyo");
+    assert_eq!(server.call("PUT", &url, &[ics_type], ics).await.expect(200)["timezone"], "Asia/Tokyo");
     assert_eq!(made["left_out"], json!([]));
     let lunch = "END:VEVENT\r\nBEGIN:VEVENT\r\nSUMMARY:Lunch\r\nDTSTART:20261224T120000Z\r\nEND:VEVENT\r\n";
-    let partly = server.ask("PUT", PATH, &[ics_type], ics.replace("END:VEVENT\r\n", lunch)).await.expect(200);
+    let partly = server.call("PUT", PATH, &[ics_type], ics.replace("END:VEVENT\r\n", lunch)).await.expect(200);
     assert_eq!(partly["yearly"], json!(["12-25", "12-26"]));
     assert_eq!((&partly["left_out"][0]["line"], &partly["left_out"][0]["event"]), (&json!(11), &json!("Lunch")));
     assert!(server.get(PATH).await.expect(200).get("left_out").is_none());
-    let wrong = server.ask("PUT", PATH, &[ics_type], ics.replace("YEARLY", "WEEKLY")).await.expect(422);
+    let wrong = server.call("PUT", PATH, &[ics_type], ics.replace("YEARLY", "WEEKLY")).await.expect(422);
     assert!(wrong["detail"].as_str().unwrap().contains("line 7: the event \"Christmas\": RRULE"), "{wrong}");
 }
 
 #[tokio::test]
 async fn errors_of_a_calendar_name_their_fields() {
     let server = Server::new().await;
-    for (body, field, told) in [
+    for (body, field, message) in [
         (json!({"dates": ["25.12.2026"]}), "dates", "2026-12-25"),
         (json!({"dates": ["2026-02-30"]}), "dates", "2026-02-30"),
         (json!({"yearly": ["13-01"]}), "yearly", "12-25"),
@@ -75,14 +75,14 @@ async fn errors_of_a_calendar_name_their_fields() {
         (json!({"holidays": []}), "holidays", "is not a field; write one of dates"),
         (json!({"dates": "2026-12-25"}), "dates", "is not a list; write ["),
     ] {
-        let wrong = server.ask("PUT", PATH, &[], body.to_string()).await.expect(422);
+        let wrong = server.call("PUT", PATH, &[], body.to_string()).await.expect(422);
         assert_eq!(wrong["errors"][0]["field"], field, "{wrong}");
-        assert!(wrong["errors"][0]["message"].as_str().unwrap().contains(told), "{wrong}");
+        assert!(wrong["errors"][0]["message"].as_str().unwrap().contains(message), "{wrong}");
     }
-    let name = server.ask("PUT", "/api/v1/calendars/-x", &[], "{}").await.expect(404);
+    let name = server.call("PUT", "/api/v1/calendars/-x", &[], "{}").await.expect(404);
     assert_eq!(name["errors"][0]["field"], "name");
-    server.ask("PUT", PATH, &[("content-type", "text/plain")], "hello").await.expect(415);
-    let zone = server.ask("PUT", &format!("{PATH}?timezone=UTC"), &[], "{}").await.expect(400);
+    server.call("PUT", PATH, &[("content-type", "text/plain")], "hello").await.expect(415);
+    let zone = server.call("PUT", &format!("{PATH}?timezone=UTC"), &[], "{}").await.expect(400);
     assert_eq!(zone["errors"][0]["field"], "timezone");
 }
 
@@ -96,24 +96,24 @@ async fn a_job_can_use_only_existing_calendars_which_then_cannot_be_deleted() {
     put(&server, json!({"dates": ["2026-12-24"]})).await;
     let made = server.post("/api/v1/jobs", job).await.expect(201);
     assert_eq!(made["schedule"]["exclude"], json!(["holidays-de"]));
-    let again = server.ask("PUT", "/api/v1/jobs/case", &[], made.to_string()).await.expect(200);
+    let again = server.call("PUT", "/api/v1/jobs/case", &[], made.to_string()).await.expect(200);
     assert_eq!(again["version"], 1);
     assert_eq!(server.get(PATH).await.expect(200)["jobs"], 1);
-    let refused = server.ask("DELETE", PATH, &[], "").await.expect(409);
+    let refused = server.call("DELETE", PATH, &[], "").await.expect(409);
     assert!(refused["detail"].as_str().unwrap().contains("the job case"), "{refused}");
     let patch = json!({"schedule": {"exclude": null}}).to_string();
-    let free = server.ask("PATCH", "/api/v1/jobs/case", &[], patch).await.expect(200);
+    let free = server.call("PATCH", "/api/v1/jobs/case", &[], patch).await.expect(200);
     assert!(free["schedule"].get("exclude").is_none(), "{free}");
-    server.ask("DELETE", PATH, &[], "").await.expect(200);
+    server.call("DELETE", PATH, &[], "").await.expect(200);
 }
 
 #[tokio::test]
 async fn previews_mark_excluded_ticks_and_next_tick_skips_them() {
     let server = Server::new().await;
     put(&server, json!({"timezone": "Europe/Berlin", "dates": ["2027-03-26"], "yearly": ["12-25"]})).await;
-    let asked = json!({"cron": "0 6 * * *", "timezone": "Europe/Berlin", "exclude": ["holidays-de"], "count": 3,
+    let request = json!({"cron": "0 6 * * *", "timezone": "Europe/Berlin", "exclude": ["holidays-de"], "count": 3,
                        "from": "2026-12-24T00:00:00Z"});
-    let preview = server.post("/api/v1/schedules/preview", asked).await.expect(200);
+    let preview = server.post("/api/v1/schedules/preview", request).await.expect(200);
     let marks: Vec<_> = preview["ticks"].as_array().unwrap().iter().map(|tick| tick["excluded_by"].clone()).collect();
     assert_eq!(marks, [Value::Null, json!("holidays-de"), Value::Null]);
     assert_eq!(preview["ticks"][1]["note"], "skipped: calendar holidays-de");

@@ -31,9 +31,9 @@ async fn an_edit_reads_its_job_once_besides_the_edit_itself() {
     let server = Server::simulated(calls.clone());
     server.make("j").await;
     calls.made();
-    server.ask("PATCH", "/api/v1/jobs/j", &[], json!({ "priority": 7 }).to_string()).await.expect(200);
+    server.call("PATCH", "/api/v1/jobs/j", &[], json!({ "priority": 7 }).to_string()).await.expect(200);
     assert_eq!(calls.made(), [Point::Read, Point::Edit]);
-    server.ask("PUT", "/api/v1/jobs/j", &[], job("j").to_string()).await.expect(200);
+    server.call("PUT", "/api/v1/jobs/j", &[], job("j").to_string()).await.expect(200);
     assert_eq!(calls.made(), [Point::Read, Point::Edit]);
     server.post("/api/v1/jobs/j/pause", json!({})).await.expect(200);
     assert_eq!(calls.made(), [Point::Edit, Point::Read]);

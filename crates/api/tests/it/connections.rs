@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 const SHORT: Duration = Duration::from_millis(100);
 const LONG: Duration = Duration::from_secs(3_600);
 /// Time limit for what must happen. The tests do not assert how soon it happens.
-const PATIENCE: Duration = Duration::from_secs(60);
+const WAIT_MAX: Duration = Duration::from_secs(60);
 
 struct Served {
     port: u16,
@@ -35,9 +35,9 @@ struct Served {
 }
 
 /// Notifies when it is dropped.
-struct Told(Arc<Notify>);
+struct NotifyOnDrop(Arc<Notify>);
 
-impl Drop for Told {
+impl Drop for NotifyOnDrop {
     fn drop(&mut self) {
         self.0.notify_one();
     }
@@ -50,16 +50,17 @@ fn limits() -> ServerLimits {
 impl Served {
     async fn new(limits: ServerLimits) -> Self {
         let [go_on, waits, given_up] = [(); 3].map(|()| Arc::new(Notify::new()));
-        let (told, asked, dropped) = (go_on.clone(), waits.clone(), given_up.clone());
+        let (answer, arrived, dropped) = (go_on.clone(), waits.clone(), given_up.clone());
         let wait = async move || {
-            asked.notify_one();
-            told.notified().await;
+            arrived.notify_one();
+            answer.notified().await;
             "done"
         };
         let endless = async move || {
-            let chunk =
-                |told: Told| async { Some((Ok::<_, std::io::Error>(Bytes::from_static(&[b'x'; 65_536])), told)) };
-            Body::from_stream(stream::unfold(Told(dropped), chunk))
+            let chunk = |on_drop: NotifyOnDrop| async {
+                Some((Ok::<_, std::io::Error>(Bytes::from_static(&[b'x'; 65_536])), on_drop))
+            };
+            Body::from_stream(stream::unfold(NotifyOnDrop(dropped), chunk))
         };
         let router = Router::new()
             .route("/", get(async || "hello"))
@@ -83,7 +84,7 @@ impl Client {
     async fn send(&mut self, text: &str) {
         self.0.write_all(text.as_bytes()).await.unwrap();
     }
-    async fn ask(&mut self, path: &str) {
+    async fn get(&mut self, path: &str) {
         self.send(&format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n")).await;
     }
     /// Reads until the answer ends with `end`.
@@ -95,17 +96,17 @@ impl Client {
                 read.push(byte);
             }
         };
-        tokio::time::timeout(PATIENCE, reading).await.unwrap();
+        tokio::time::timeout(WAIT_MAX, reading).await.unwrap();
         String::from_utf8(read).unwrap()
     }
     async fn hello(&mut self) {
-        self.ask("/").await;
+        self.get("/").await;
         assert!(self.read_to("hello").await.starts_with("HTTP/1.1 200"));
     }
     /// Waits until the server closes the connection; returns what it sent before.
     async fn closed(mut self) -> String {
         let mut rest = Vec::new();
-        let read = tokio::time::timeout(PATIENCE, self.0.read_to_end(&mut rest))
+        let read = tokio::time::timeout(WAIT_MAX, self.0.read_to_end(&mut rest))
             .await
             .expect("the server does not close the connection");
         assert!(read.is_ok() || read.is_err_and(|error| error.kind() == std::io::ErrorKind::ConnectionReset));
@@ -149,7 +150,7 @@ async fn an_idle_connection_is_closed_by_the_idle_timeout_not_by_the_header_time
 async fn a_request_that_waits_for_its_answer_is_not_idle() {
     let served = Served::new(ServerLimits { header_timeout: SHORT, idle_timeout: SHORT, ..limits() }).await;
     let mut polling = served.connect().await;
-    polling.ask("/wait").await;
+    polling.get("/wait").await;
     served.waits.notified().await;
     // A later connection runs into both limits.
     let mut idle = served.connect().await;
@@ -164,8 +165,8 @@ async fn a_request_that_waits_for_its_answer_is_not_idle() {
 async fn a_client_that_does_not_read_its_answer_is_disconnected() {
     let served = Served::new(ServerLimits { write_timeout: SHORT, ..limits() }).await;
     let mut client = served.connect().await;
-    client.ask("/endless").await;
-    tokio::time::timeout(PATIENCE, served.given_up.notified()).await.unwrap();
+    client.get("/endless").await;
+    tokio::time::timeout(WAIT_MAX, served.given_up.notified()).await.unwrap();
 }
 
 #[tokio::test]
@@ -184,10 +185,10 @@ async fn at_the_limit_the_longest_idle_connection_is_closed_for_a_new_one() {
 async fn at_the_limit_a_request_in_progress_is_not_closed() {
     let served = Served::new(ServerLimits { connections_max: 1, ..limits() }).await;
     let mut busy = served.connect().await;
-    busy.ask("/wait").await;
+    busy.get("/wait").await;
     served.waits.notified().await;
     let mut next = served.connect().await;
-    next.ask("/").await;
+    next.get("/").await;
     served.go_on.notify_one();
     busy.read_to("done").await;
     // Now it is idle, so the server closes it for the new one.
@@ -200,7 +201,7 @@ async fn a_stopping_server_completes_answers_in_progress_and_closes_idle_connect
     let served = Served::new(limits()).await;
     let (mut idle, fresh, mut busy) = (served.connect().await, served.connect().await, served.connect().await);
     idle.hello().await;
-    busy.ask("/wait").await;
+    busy.get("/wait").await;
     served.waits.notified().await;
     served.closing.cancel();
     idle.closed().await;
@@ -209,7 +210,7 @@ async fn a_stopping_server_completes_answers_in_progress_and_closes_idle_connect
     served.go_on.notify_one();
     let answer = busy.closed().await;
     assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("done"), "{answer}");
-    tokio::time::timeout(PATIENCE, served.ended).await.unwrap().unwrap();
+    tokio::time::timeout(WAIT_MAX, served.ended).await.unwrap().unwrap();
     assert!(TcpStream::connect(("127.0.0.1", served.port)).await.is_err());
 }
 

@@ -20,17 +20,17 @@ async fn each_path_supports_exactly_the_methods_in_the_document() {
     let paths = document["paths"].as_object().unwrap();
     assert!(paths.len() >= 22, "{}", paths.len());
     for (path, item) in paths {
-        let asked = path
-            .replace("{job}", "nobody")
-            .replace("{name}", "nobody")
+        let path = path
+            .replace("{job}", "missing")
+            .replace("{name}", "missing")
             .replace("{id}", "01a1e327-d180-8de1-92e3-d388a74d8fe4");
         for method in METHODS {
-            let answer = server.ask(&method.to_uppercase(), &asked, &[], "").await;
+            let answer = server.call(&method.to_uppercase(), &path, &[], "").await;
             let problem: Value = serde_json::from_str(&answer.text).unwrap_or_default();
             assert_ne!(problem["type"], "urn:everytick:problem:no-such-path", "{method} {path}");
-            let taken = answer.status != 405;
-            assert_eq!(taken, item.get(method).is_some(), "{method} {path}");
-            if !taken {
+            let accepted = answer.status != 405;
+            assert_eq!(accepted, item.get(method).is_some(), "{method} {path}");
+            if !accepted {
                 let allowed: Vec<_> =
                     answer.header("allow").split(',').map(|word| word.trim().to_lowercase()).collect();
                 for method in METHODS {
@@ -50,7 +50,7 @@ async fn each_path_supports_exactly_the_methods_in_the_document() {
 #[tokio::test]
 async fn the_root_leads_a_browser_to_the_docs() {
     let server = Server::new().await;
-    let answer = server.ask("GET", "/", &[("accept", "text/html")], "").await;
+    let answer = server.call("GET", "/", &[("accept", "text/html")], "").await;
     assert_eq!((answer.status.as_u16(), answer.header("location")), (307, "/docs"));
     assert_eq!(server.get("/docs").await.status.as_u16(), 200);
 }
@@ -178,8 +178,8 @@ async fn answers_match_the_schemas_of_the_document() {
     let run = run["id"].as_str().unwrap();
     let now = server.store.now().await.unwrap();
     let days_ago = |days| now.minus(Span::days(days)).to_string();
-    let asked = json!({"from": days_ago(4), "to": days_ago(0)});
-    let backfill = server.post("/api/v1/jobs/j/backfill", asked).await.expect(201);
+    let period = json!({"from": days_ago(4), "to": days_ago(0)});
+    let backfill = server.post("/api/v1/jobs/j/backfill", period).await.expect(201);
     let backfill = backfill["id"].as_str().unwrap();
     let requests = [
         ("get", "/api/v1/jobs", "/api/v1/jobs".to_owned(), Value::Null),
@@ -269,9 +269,9 @@ async fn answers_match_the_schemas_of_the_document() {
         ("get", "/openapi.json", "/openapi.json".to_owned(), Value::Null),
     ];
     let mut wrong = Vec::new();
-    for (method, path, asked, body) in requests {
+    for (method, path, url, body) in requests {
         let body = crate::support::text_of(&body);
-        let answer = server.send(request(&method.to_uppercase(), &asked, &[], body)).await;
+        let answer = server.send(request(&method.to_uppercase(), &url, &[], body)).await;
         let declared = &document["paths"][path][method]["responses"][answer.status.as_str()];
         let kind = answer.header("content-type").split(';').next().unwrap().to_owned();
         let schema = &declared["content"][&kind]["schema"];
@@ -290,8 +290,8 @@ async fn the_docs_are_plain_html_without_a_script() {
     let page = server.get("/docs").await;
     assert!(page.header("content-type").starts_with("text/html"));
     assert!(!page.text.contains("<script") && !page.text.contains("style=") && !page.text.contains("http://"));
-    for told in ["/api/v1/jobs/{job}/trigger", "JobDefinition", "If-Match", "Idempotency-Key"] {
-        assert!(page.text.contains(told), "{told}");
+    for text in ["/api/v1/jobs/{job}/trigger", "JobDefinition", "If-Match", "Idempotency-Key"] {
+        assert!(page.text.contains(text), "{text}");
     }
     let style = server.get("/docs/style.css").await;
     assert!(style.header("content-type").starts_with("text/css") && style.text.contains("prefers-color-scheme"));

@@ -54,7 +54,7 @@ async fn work(server: &Server, outcome: impl Fn(&str) -> &'static str) {
 
 async fn patch(server: &Server, job: &str, body: &Value) -> Answer {
     let headers = [("content-type", "application/merge-patch+json")];
-    server.ask("PATCH", &format!("/api/v1/jobs/{job}"), &headers, text_of(body)).await
+    server.call("PATCH", &format!("/api/v1/jobs/{job}"), &headers, text_of(body)).await
 }
 
 fn states(flow: &Value) -> String {
@@ -97,7 +97,7 @@ async fn failed_jobs_are_rerun_in_one_new_flow() {
     assert_eq!(load["error"], "parent left is failed, not succeeded");
     assert_eq!(flow["state"], "failed");
 
-    let wrong = server.post(&format!("{path}/rerun"), json!({"from": ["nobody"]})).await.expect(422);
+    let wrong = server.post(&format!("{path}/rerun"), json!({"from": ["missing"]})).await.expect(422);
     assert_eq!(wrong["errors"][0]["field"], "from[0]");
     server.post(&format!("{path}/rerun"), json!({"form": []})).await.expect(422);
     let again = server.post(&format!("{path}/rerun"), json!({})).await.expect(201);
@@ -129,7 +129,7 @@ async fn cycles_are_refused_and_a_parent_cannot_be_deleted_or_renamed() {
     let cycle = patch(&server, "extract", &json!({"depends_on": [{"job": "load"}]})).await.expect(422);
     assert_eq!(cycle["errors"][0]["field"], "depends_on");
     assert_eq!(cycle["errors"][0]["message"], "makes a cycle: extract -> left -> load -> extract");
-    let followed = server.ask("DELETE", "/api/v1/jobs/extract", &[], "").await.expect(409);
+    let followed = server.call("DELETE", "/api/v1/jobs/extract", &[], "").await.expect(409);
     assert!(followed["detail"].as_str().unwrap().contains("left, right"), "{followed}");
     patch(&server, "extract", &json!({"name": "other"})).await.expect(409);
     let own = server.get("/api/v1/jobs/left").await.expect(200);

@@ -59,7 +59,7 @@ async fn every_form_of_a_job_is_answered_as_it_was_written() {
         }
         // A client can send an answer back, and nothing changes.
         let path = format!("/api/v1/jobs/{}", form["name"].as_str().unwrap());
-        let again = server.ask("PUT", &path, &[], made.to_string()).await.expect(200);
+        let again = server.call("PUT", &path, &[], made.to_string()).await.expect(200);
         assert_eq!((&again["version"], &again["effective_at"]), (&json!(1), &Value::Null), "{form}");
     }
 }
@@ -78,7 +78,7 @@ async fn a_schedule_below_the_operators_minimum_interval_is_refused() {
         }
     }
     let patch = json!({"schedule": {"every": "1m"}}).to_string();
-    server.ask("PATCH", "/api/v1/jobs/every-201", &[], patch).await.expect(422);
+    server.call("PATCH", "/api/v1/jobs/every-201", &[], patch).await.expect(422);
 }
 
 #[tokio::test]
@@ -86,12 +86,12 @@ async fn a_payload_is_stored_byte_for_byte() {
     let server = Server::new().await;
     let payload = r#"{"z": 1.50, "a":[1e3,  "é\u00e9"],"n":123456789012345678901234567890}"#;
     let body = format!(r#"{{"name":"p","target":{{"http":{{"url":"https://example.org"}}}},"payload":{payload}}}"#);
-    let answer = server.ask("POST", "/api/v1/jobs", &[], body).await;
+    let answer = server.call("POST", "/api/v1/jobs", &[], body).await;
     assert!(answer.text.contains(payload), "{}", answer.text);
-    let answer = server.ask("PATCH", "/api/v1/jobs/p", &[], r#"{"description":"x"}"#).await;
+    let answer = server.call("PATCH", "/api/v1/jobs/p", &[], r#"{"description":"x"}"#).await;
     answer.expect(200);
     assert!(answer.text.contains(payload), "{}", answer.text);
-    let answer = server.ask("PATCH", "/api/v1/jobs/p", &[], r#"{"payload":{"a":null,"b":2}}"#).await;
+    let answer = server.call("PATCH", "/api/v1/jobs/p", &[], r#"{"payload":{"a":null,"b":2}}"#).await;
     answer.expect(200);
     assert!(answer.text.contains(r#"{"z":1.50,"n":123456789012345678901234567890,"b":2}"#), "{}", answer.text);
 }
@@ -104,7 +104,7 @@ async fn put_restores_defaults_and_patch_keeps_absent_fields() {
     definition["description"] = json!("first");
     server.post("/api/v1/jobs", definition).await.expect(201);
     let patched = server
-        .ask(
+        .call(
             "PATCH",
             "/api/v1/jobs/j",
             &[("content-type", "application/merge-patch+json")],
@@ -115,15 +115,15 @@ async fn put_restores_defaults_and_patch_keeps_absent_fields() {
     assert_eq!((&patched_job["description"], &patched_job["priority"]), (&json!("second"), &json!(9)));
     assert_eq!(patched.header("etag"), "\"2\"");
     assert!(patched_job["effective_at"].is_string());
-    let replaced = server.ask("PUT", "/api/v1/jobs/j", &[("if-match", "\"2\"")], text_of(&job("j"))).await.expect(200);
+    let replaced = server.call("PUT", "/api/v1/jobs/j", &[("if-match", "\"2\"")], text_of(&job("j"))).await.expect(200);
     assert_eq!(
         (&replaced["description"], &replaced["priority"], &replaced["version"]),
         (&json!(""), &json!(5), &json!(3))
     );
-    server.ask("PUT", "/api/v1/jobs/j", &[("if-match", "\"2\"")], text_of(&job("j"))).await.expect(412);
-    server.ask("PUT", "/api/v1/jobs/j", &[("if-match", "\"2\", W/\"3\"")], text_of(&job("renamed"))).await.expect(200);
+    server.call("PUT", "/api/v1/jobs/j", &[("if-match", "\"2\"")], text_of(&job("j"))).await.expect(412);
+    server.call("PUT", "/api/v1/jobs/j", &[("if-match", "\"2\", W/\"3\"")], text_of(&job("renamed"))).await.expect(200);
     server.get("/api/v1/jobs/j").await.expect(404);
-    server.ask("PATCH", "/api/v1/jobs/renamed", &[("if-match", "*")], r#"{"schedule":null}"#).await.expect(200);
+    server.call("PATCH", "/api/v1/jobs/renamed", &[("if-match", "*")], r#"{"schedule":null}"#).await.expect(200);
     assert_eq!(server.get("/api/v1/jobs/renamed").await.expect(200)["next_tick"], Value::Null);
 }
 
@@ -134,7 +134,7 @@ async fn the_resolved_time_of_h_stays_when_only_the_name_changes() {
     definition["schedule"] = json!({"cron": "H H * * *"});
     server.post("/api/v1/jobs", definition).await.expect(201);
     let before = server.get("/api/v1/jobs/first/next?count=2").await.expect(200);
-    let renamed = server.ask("PATCH", "/api/v1/jobs/first", &[], r#"{"name":"second"}"#).await.expect(200);
+    let renamed = server.call("PATCH", "/api/v1/jobs/first", &[], r#"{"name":"second"}"#).await.expect(200);
     assert_eq!(renamed["schedule"]["cron"], "H H * * *");
     assert_eq!(server.get("/api/v1/jobs/second/next?count=2").await.expect(200), before);
 }
@@ -146,7 +146,7 @@ async fn concurrent_patches_are_all_applied() {
     let patches = (0..6).map(|n| {
         let body = format!(r#"{{"labels":{{"l{n}":"x"}}}}"#);
         let server = &server;
-        async move { server.ask("PATCH", "/api/v1/jobs/j", &[], body).await.expect(200) }
+        async move { server.call("PATCH", "/api/v1/jobs/j", &[], body).await.expect(200) }
     });
     futures::future::join_all(patches).await;
     let job = server.get("/api/v1/jobs/j").await.expect(200);
@@ -177,19 +177,19 @@ async fn answers_never_contain_credentials() {
 
     let mut again = made.clone();
     again["priority"] = json!(1);
-    let answer = server.ask("PUT", "/api/v1/jobs/s", &[], again.to_string()).await;
+    let answer = server.call("PUT", "/api/v1/jobs/s", &[], again.to_string()).await;
     assert_eq!(answer.expect(200)["priority"], 1);
     assert!(!shown(&answer.text));
     assert_eq!(stored().await, both);
-    server.ask("PATCH", "/api/v1/jobs/s", &[], r#"{"priority":2}"#).await.expect(200);
+    server.call("PATCH", "/api/v1/jobs/s", &[], r#"{"priority":2}"#).await.expect(200);
     assert_eq!(stored().await, both);
     for path in ["/api/v1/jobs", "/api/v1/jobs/s", "/api/v1/audit"] {
         assert!(!shown(&server.get(path).await.text), "{path}");
     }
-    server.ask("PATCH", "/api/v1/jobs/s", &[], r#"{"target":{"http":{"secret":null}}}"#).await.expect(200);
+    server.call("PATCH", "/api/v1/jobs/s", &[], r#"{"target":{"http":{"secret":null}}}"#).await.expect(200);
     assert_eq!(stored().await, (None, both.1));
     let unmasked = json!({"name": "s", "target": {"http": {"url": "https://example.org/"}}});
-    server.ask("PUT", "/api/v1/jobs/s", &[], unmasked.to_string()).await.expect(200);
+    server.call("PUT", "/api/v1/jobs/s", &[], unmasked.to_string()).await.expect(200);
     assert_eq!(stored().await, (None, None), "a PUT without them removes them");
 }
 
@@ -204,15 +204,15 @@ async fn pause_resume_and_delete_answer_the_instant_from_which_they_apply() {
     assert!(job["effective_at"].is_string());
     assert_eq!(paused.header("etag"), "\"2\"");
     assert_eq!(server.get("/api/v1/jobs/j/next").await.expect(200)["ticks"], json!([]));
-    server.ask("POST", "/api/v1/jobs/j/pause", &[], "null").await.expect(200);
+    server.call("POST", "/api/v1/jobs/j/pause", &[], "null").await.expect(200);
     let again = server.post("/api/v1/jobs/j/pause", Value::Null).await.expect(200);
     assert_eq!((&again["version"], &again["effective_at"]), (&json!(2), &Value::Null), "it was paused already");
     // The answer of a paused job can be sent back too.
-    server.ask("PUT", "/api/v1/jobs/j", &[], again.to_string()).await.expect(200);
-    server.ask("POST", "/api/v1/jobs/j/resume", &[("if-match", "\"1\"")], "").await.expect(412);
-    let resumed = server.ask("POST", "/api/v1/jobs/j/resume", &[("if-match", "\"2\"")], "").await.expect(200);
+    server.call("PUT", "/api/v1/jobs/j", &[], again.to_string()).await.expect(200);
+    server.call("POST", "/api/v1/jobs/j/resume", &[("if-match", "\"1\"")], "").await.expect(412);
+    let resumed = server.call("POST", "/api/v1/jobs/j/resume", &[("if-match", "\"2\"")], "").await.expect(200);
     assert_eq!((&resumed["paused"], &resumed["version"]), (&json!(false), &json!(3)));
-    let deleted = server.ask("DELETE", "/api/v1/jobs/j?cancel=true", &[("if-match", "\"3\"")], "").await.expect(200);
+    let deleted = server.call("DELETE", "/api/v1/jobs/j?cancel=true", &[("if-match", "\"3\"")], "").await.expect(200);
     assert_eq!((&deleted["id"], &deleted["name"], &deleted["cancelled"]), (&made["id"], &json!("j"), &json!([])));
     assert!(deleted["effective_at"].is_string());
     server.get("/api/v1/jobs/j").await.expect(404);
@@ -224,18 +224,18 @@ async fn pause_resume_and_delete_answer_the_instant_from_which_they_apply() {
 async fn a_request_repeated_with_its_key_is_executed_once() {
     let server = Server::new().await;
     let key = [("idempotency-key", "k-1")];
-    let first = server.ask("POST", "/api/v1/jobs", &key, job("j").to_string()).await;
-    let second = server.ask("POST", "/api/v1/jobs", &key, job("j").to_string()).await;
+    let first = server.call("POST", "/api/v1/jobs", &key, job("j").to_string()).await;
+    let second = server.call("POST", "/api/v1/jobs", &key, job("j").to_string()).await;
     assert_eq!(first.expect(201), second.expect(201));
     assert_eq!(first.header("location"), second.header("location"));
-    let other = server.ask("POST", "/api/v1/jobs", &key, job("other").to_string()).await.expect(422);
+    let other = server.call("POST", "/api/v1/jobs", &key, job("other").to_string()).await.expect(422);
     assert_eq!(other["errors"][0]["field"], "Idempotency-Key");
-    server.ask("POST", "/api/v1/jobs", &[("idempotency-key", "k-2")], job("j").to_string()).await.expect(409);
+    server.call("POST", "/api/v1/jobs", &[("idempotency-key", "k-2")], job("j").to_string()).await.expect(409);
     let key = [("idempotency-key", "k-3")];
-    let first = server.ask("POST", "/api/v1/jobs/j/trigger", &key, "").await.expect(201);
-    let second = server.ask("POST", "/api/v1/jobs/j/trigger", &key, "").await.expect(201);
+    let first = server.call("POST", "/api/v1/jobs/j/trigger", &key, "").await.expect(201);
+    let second = server.call("POST", "/api/v1/jobs/j/trigger", &key, "").await.expect(201);
     assert_eq!(first["id"], second["id"]);
-    server.ask("POST", "/api/v1/jobs/j/trigger", &key, r#"{"force":true}"#).await.expect(422);
+    server.call("POST", "/api/v1/jobs/j/trigger", &key, r#"{"force":true}"#).await.expect(422);
     assert_eq!(server.get("/api/v1/runs").await.expect(200)["items"].as_array().unwrap().len(), 1);
 }
 
@@ -243,9 +243,9 @@ async fn a_request_repeated_with_its_key_is_executed_once() {
 async fn a_repeat_does_not_recreate_a_deleted_job() {
     let server = Server::new().await;
     let key = [("idempotency-key", "k-1")];
-    server.ask("POST", "/api/v1/jobs", &key, job("j").to_string()).await.expect(201);
-    server.ask("DELETE", "/api/v1/jobs/j", &[], "").await.expect(200);
-    let problem = server.ask("POST", "/api/v1/jobs", &key, job("j").to_string()).await.expect(409);
+    server.call("POST", "/api/v1/jobs", &key, job("j").to_string()).await.expect(201);
+    server.call("DELETE", "/api/v1/jobs/j", &[], "").await.expect(200);
+    let problem = server.call("POST", "/api/v1/jobs", &key, job("j").to_string()).await.expect(409);
     assert_eq!(problem["errors"][0]["field"], "Idempotency-Key");
 }
 
@@ -253,7 +253,7 @@ async fn a_repeat_does_not_recreate_a_deleted_job() {
 async fn pages_contain_every_job_once_and_in_order() {
     let server = Server::new().await;
     let lines: String = (0..250).map(|n| format!("{}\n", job(&format!("job-{n:03}")))).collect();
-    server.ask("POST", "/api/v1/jobs/batch", &[("content-type", "application/x-ndjson")], lines).await;
+    server.call("POST", "/api/v1/jobs/batch", &[("content-type", "application/x-ndjson")], lines).await;
     let (mut names, mut pages, mut query) = (Vec::new(), 0, "?limit=60".to_owned());
     loop {
         let page = server.get(&format!("/api/v1/jobs{query}")).await.expect(200);
@@ -308,9 +308,9 @@ async fn a_list_applies_all_its_filters() {
 #[tokio::test]
 async fn a_schedule_is_previewed_before_and_after_a_job_uses_it() {
     let server = Server::new().await;
-    let asked =
+    let preview =
         json!({"cron": "0 2 * * *", "timezone": "America/New_York", "count": 2, "from": "2026-11-15T12:00:00Z"});
-    let preview = server.post("/api/v1/schedules/preview", asked).await.expect(200);
+    let preview = server.post("/api/v1/schedules/preview", preview).await.expect(200);
     assert_eq!(
         preview["ticks"],
         json!([
@@ -339,10 +339,10 @@ async fn the_next_ticks_of_a_job_and_a_preview_from_an_instant_show_clock_change
     assert_eq!(at, ["2027-03-13T07:30:00Z", "2027-03-15T06:30:00Z"]);
     assert_eq!(next["nonexistent"].as_array().unwrap().len(), 1);
     assert_eq!(next["nonexistent"][0]["local"], "2027-03-14T02:30:00");
-    let mut asked = schedule;
-    asked["count"] = 2.into();
-    asked["from"] = "2027-03-13T00:00:00Z".into();
-    assert_eq!(server.post("/api/v1/schedules/preview", asked).await.expect(200), next);
+    let mut request = schedule;
+    request["count"] = 2.into();
+    request["from"] = "2027-03-13T00:00:00Z".into();
+    assert_eq!(server.post("/api/v1/schedules/preview", request).await.expect(200), next);
     let past = server.get("/api/v1/jobs/j/next?count=1&from=1990-01-01T00:00:00Z").await.expect(200);
     let now = server.get("/api/v1/jobs/j/next?count=1").await.expect(200);
     assert_eq!(past["ticks"], now["ticks"], "no tick precedes the job's creation");
@@ -355,8 +355,9 @@ async fn a_masked_credential_is_kept_only_for_the_same_receiver() {
     let mut definition = http("https://example.org/hook", "POST");
     definition["target"]["http"]["headers"]["authorization"] = json!("Bearer hunter2");
     server.post("/api/v1/jobs", definition).await.expect(201);
-    let put =
-        async |name: &str, body: Value| server.ask("PUT", &format!("/api/v1/jobs/{name}"), &[], body.to_string()).await;
+    let put = async |name: &str, body: Value| {
+        server.call("PUT", &format!("/api/v1/jobs/{name}"), &[], body.to_string()).await
+    };
     for (url, method, status) in [
         ("https://example.org/other?q=1", "POST", 200),
         ("HTTPS://EXAMPLE.ORG:443/", "POST", 200),
@@ -398,7 +399,7 @@ async fn a_masked_variable_is_kept_only_in_an_unchanged_environment() {
     let definition = |env: Value| json!({"name": "s", "target": {"shell": {"command": {"argv": ["bash", "-c", "true"]}, "env": env}}});
     let stored = json!({"API_TOKEN": "hunter2", "GIT_PASSWORD": "hunter3", "LANG": "C"});
     server.post("/api/v1/jobs", definition(stored)).await.expect(201);
-    let put = async |env: Value| server.ask("PUT", "/api/v1/jobs/s", &[], definition(env).to_string()).await;
+    let put = async |env: Value| server.call("PUT", "/api/v1/jobs/s", &[], definition(env).to_string()).await;
     let mask = "********";
     put(json!({"API_TOKEN": mask, "GIT_PASSWORD": mask, "LANG": "C"})).await.expect(200);
     put(json!({"API_TOKEN": mask, "GIT_PASSWORD": "hunter3", "LANG": "C"})).await.expect(200);
@@ -415,7 +416,7 @@ async fn a_masked_variable_is_kept_only_in_an_unchanged_environment() {
         assert!(message.contains(&format!("the variable {changed} differs from the stored one")), "{message}");
     }
     let patch = json!({"target": {"shell": {"env": {"BASH_ENV": "/tmp/x"}}}}).to_string();
-    server.ask("PATCH", "/api/v1/jobs/s", &[], patch).await.expect(422);
+    server.call("PATCH", "/api/v1/jobs/s", &[], patch).await.expect(422);
     put(json!({"API_TOKEN": "hunter2", "GIT_PASSWORD": "hunter3", "BASH_ENV": "/tmp/x"})).await.expect(200);
 }
 
@@ -437,10 +438,10 @@ async fn a_list_has_short_payloads_and_only_the_length_of_long_ones() {
     assert_eq!(of(&whole, 0), (json!(long), Value::Null));
     assert_eq!(server.get("/api/v1/jobs/long").await.expect(200)["payload"], json!(long));
     // A client that sends the item of a list back would remove the payload.
-    let refused = server.ask("PUT", "/api/v1/jobs/long", &[], listed["items"][0].to_string()).await.expect(422);
+    let refused = server.call("PUT", "/api/v1/jobs/long", &[], listed["items"][0].to_string()).await.expect(422);
     assert_eq!(refused["errors"][0]["field"], "payload");
-    server.ask("PUT", "/api/v1/jobs/long", &[], whole["items"][0].to_string()).await.expect(200);
-    server.ask("PATCH", "/api/v1/jobs/long", &[], r#"{"payload":null}"#).await.expect(200);
+    server.call("PUT", "/api/v1/jobs/long", &[], whole["items"][0].to_string()).await.expect(200);
+    server.call("PATCH", "/api/v1/jobs/long", &[], r#"{"payload":null}"#).await.expect(200);
 }
 
 #[tokio::test]

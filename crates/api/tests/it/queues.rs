@@ -127,14 +127,14 @@ async fn many_runs_are_settled_in_one_request_each_by_its_own_fence() {
     ]});
     for _ in 0..2 {
         let answer = server.post("/api/v1/queues/q/settle", batch.clone()).await.expect(200);
-        let told: Vec<_> = answer["results"]
+        let results: Vec<_> = answer["results"]
             .as_array()
             .unwrap()
             .iter()
             .map(|one| (one["status"].clone(), one["state"].clone()))
             .collect();
         let expected = [(200, json!("succeeded")), (409, Value::Null), (200, json!("failed")), (404, Value::Null)];
-        assert_eq!(told, expected.map(|(status, state)| (json!(status), state)));
+        assert_eq!(results, expected.map(|(status, state)| (json!(status), state)));
     }
 }
 
@@ -221,7 +221,7 @@ async fn waiting_workers_are_answered_as_soon_as_runs_arrive() {
 async fn the_limits_of_a_queue_are_set_read_and_listed() {
     let server = with_runs(3).await;
     assert_eq!(server.get("/api/v1/queues/none").await.status.as_u16(), 404);
-    let put = async |body: Value| server.ask("PUT", "/api/v1/queues/q", &[], text_of(&body)).await;
+    let put = async |body: Value| server.call("PUT", "/api/v1/queues/q", &[], text_of(&body)).await;
     let queue = put(json!({"concurrency": 2, "rate": "100/1m"})).await.expect(200);
     assert_eq!((&queue["concurrency"], &queue["rate"], &queue["depth"]), (&json!(2), &json!("100/1m"), &json!(3)));
     assert_eq!(claim(&server, json!({"worker": "w", "limit": 9})).await.len(), 2);
@@ -230,7 +230,7 @@ async fn the_limits_of_a_queue_are_set_read_and_listed() {
     assert_eq!(put(json!({})).await.expect(200)["concurrency"], Value::Null);
     assert_eq!(claim(&server, json!({"worker": "w", "limit": 9})).await.len(), 1);
     put(json!({"concurrency": 1})).await.expect(200);
-    server.ask("PUT", "/api/v1/queues/r", &[], "{\"concurrency\":1}").await.expect(200);
+    server.call("PUT", "/api/v1/queues/r", &[], "{\"concurrency\":1}").await.expect(200);
     let page = server.get("/api/v1/queues?limit=1").await.expect(200);
     assert_eq!(page["items"][0]["name"], "q");
     let next = format!("/api/v1/queues?limit=1&cursor={}", page["next_cursor"].as_str().unwrap());
@@ -293,7 +293,7 @@ async fn errors_of_queue_requests_name_their_fields() {
         ("POST", "/api/v1/jobs", job_with("max_per_key", json!(0)), 422, "max_per_key"),
     ];
     for (method, path, body, status, field) in cases {
-        let problem = server.ask(method, path, &[], text_of(&body)).await.expect(status);
+        let problem = server.call(method, path, &[], text_of(&body)).await.expect(status);
         assert_eq!(problem["errors"][0]["field"], field, "{method} {path}: {problem}");
     }
     let mut pushed = job("k");

@@ -41,12 +41,12 @@ async fn an_overlap_policy_is_answered_as_written_and_can_be_changed() {
     assert_eq!((&previous["overlap"], &previous["queue_limit"]), (&json!("cancel_previous"), &Value::Null));
     // A client can send an answer back. A patch to another policy must also remove the limit.
     let text = server.get("/api/v1/jobs/r").await.text;
-    assert_eq!(server.ask("PUT", "/api/v1/jobs/r", &[], text).await.expect(200)["queue_limit"], 3);
+    assert_eq!(server.call("PUT", "/api/v1/jobs/r", &[], text).await.expect(200)["queue_limit"], 3);
     let patch = json!({"overlap": "skip"}).to_string();
-    let refused = server.ask("PATCH", "/api/v1/jobs/r", &[], patch).await.expect(422);
+    let refused = server.call("PATCH", "/api/v1/jobs/r", &[], patch).await.expect(422);
     assert_eq!(refused["errors"][0]["field"], "queue_limit");
     let patch = json!({"overlap": "skip", "queue_limit": null}).to_string();
-    assert_eq!(server.ask("PATCH", "/api/v1/jobs/r", &[], patch).await.expect(200)["queue_limit"], Value::Null);
+    assert_eq!(server.call("PATCH", "/api/v1/jobs/r", &[], patch).await.expect(200)["queue_limit"], Value::Null);
 }
 
 #[tokio::test]
@@ -73,7 +73,7 @@ async fn all_open_runs_of_a_job_are_cancelled_together() {
     assert_eq!((&cancelled["job"], &cancelled["stopped"]), (&json!("q"), &json!([])));
     assert!(runs.iter().all(|run| cancelled["cancelled"].as_array().unwrap().contains(run)), "{cancelled}");
     assert_eq!(server.post("/api/v1/jobs/q/cancel", Value::Null).await.expect(200)["cancelled"], json!([]));
-    server.post("/api/v1/jobs/nobody/cancel", Value::Null).await.expect(404);
+    server.post("/api/v1/jobs/missing/cancel", Value::Null).await.expect(404);
 }
 
 #[tokio::test]
@@ -124,5 +124,5 @@ async fn the_errors_of_a_redrive_request_name_their_fields() {
         let refused = server.post(path, body.clone()).await.expect(422);
         assert_eq!(refused["errors"][0]["field"], field, "{body}: {refused}");
     }
-    server.post("/api/v1/jobs/nobody/redrive", json!({"since": "2040-01-01T00:00:00Z"})).await.expect(404);
+    server.post("/api/v1/jobs/missing/redrive", json!({"since": "2040-01-01T00:00:00Z"})).await.expect(404);
 }

@@ -124,22 +124,22 @@ async fn the_log_of_a_run_on_this_node_is_streamed_live() {
     let (id, _) = claimed(&server, "j").await;
     let log = server.live.open(id.parse().unwrap());
     log.push(b"first\nline ");
-    let asked = request("GET", &format!("/api/v1/runs/{id}/log"), &[], "");
-    let response = server.router.clone().oneshot(asked).await.unwrap();
+    let request = request("GET", &format!("/api/v1/runs/{id}/log"), &[], "");
+    let response = server.router.clone().oneshot(request).await.unwrap();
     assert_eq!(response.headers()["content-type"], "text/event-stream");
     log.push("é".as_bytes());
     drop(log);
     let text = String::from_utf8(to_bytes(response.into_body(), 10_000).await.unwrap().to_vec()).unwrap();
-    let told = "event: chunk\ndata: {\"text\":\"first\\nline \"}\n\n\
+    let expected = "event: chunk\ndata: {\"text\":\"first\\nline \"}\n\n\
                 event: chunk\ndata: {\"text\":\"é\"}\n\nevent: end\ndata: {\"state\":\"claimed\"}\n\n";
-    assert_eq!(text, told);
+    assert_eq!(text, expected);
 }
 
 #[tokio::test]
 async fn deleting_with_cancel_answers_the_cancelled_runs() {
     let server = Server::new().await;
     let (id, _) = claimed(&server, "j").await;
-    let deleted = server.ask("DELETE", "/api/v1/jobs/j?cancel=true", &[], "").await.expect(200);
+    let deleted = server.call("DELETE", "/api/v1/jobs/j?cancel=true", &[], "").await.expect(200);
     assert_eq!(deleted["cancelled"], json!([id]));
     let path = format!("/api/v1/runs?job={}", deleted["id"].as_str().unwrap());
     let kept = server.get(&path).await.expect(200);

@@ -147,7 +147,7 @@ impl Server {
     }
 
     /// Sends a request as a correct client does: JSON, from this machine.
-    pub(crate) async fn ask(
+    pub(crate) async fn call(
         &self,
         method: &str,
         path: &str,
@@ -157,10 +157,10 @@ impl Server {
         self.send(request(method, path, headers, body)).await
     }
     pub(crate) async fn get(&self, path: &str) -> Answer {
-        self.ask("GET", path, &[], "").await
+        self.call("GET", path, &[], "").await
     }
     pub(crate) async fn post(&self, path: &str, body: Value) -> Answer {
-        self.ask("POST", path, &[], text_of(&body)).await
+        self.call("POST", path, &[], text_of(&body)).await
     }
     pub(crate) async fn make(&self, name: &str) -> Value {
         self.post("/api/v1/jobs", job(name)).await.expect(201)

@@ -24,16 +24,16 @@ async fn create_put_and_patch_answer_with_warnings_and_other_requests_do_not() {
         let definition = with(part, value.clone());
         let made = server.post("/api/v1/jobs", definition.clone()).await.expect(201);
         assert_eq!(warned(&made), [field]);
-        let put = server.ask("PUT", "/api/v1/jobs/case", &[], text_of(&definition)).await.expect(200);
+        let put = server.call("PUT", "/api/v1/jobs/case", &[], text_of(&definition)).await.expect(200);
         assert_eq!(warned(&put), [field], "PUT");
         // An answer can be sent back as a definition, with its warnings.
-        let again = server.ask("PUT", "/api/v1/jobs/case", &[], text_of(&put)).await.expect(200);
+        let again = server.call("PUT", "/api/v1/jobs/case", &[], text_of(&put)).await.expect(200);
         assert_eq!(warned(&again), [field], "PUT of an answer");
-        let other = server.ask("PATCH", "/api/v1/jobs/case", &[], r#"{"priority": 3}"#).await.expect(200);
+        let other = server.call("PATCH", "/api/v1/jobs/case", &[], r#"{"priority": 3}"#).await.expect(200);
         assert_eq!(warned(&other), [field], "PATCH of another field");
         assert!(server.get("/api/v1/jobs/case").await.expect(200).get("warnings").is_none());
         server.make("plain").await;
-        let patched = server.ask("PATCH", "/api/v1/jobs/plain", &[], text_of(&patch)).await.expect(200);
+        let patched = server.call("PATCH", "/api/v1/jobs/plain", &[], text_of(&patch)).await.expect(200);
         assert_eq!(warned(&patched), [field], "PATCH");
     }
     let server = Server::new().await;
@@ -56,7 +56,7 @@ async fn each_line_of_a_batch_has_its_own_warnings() {
         line("e", "misfire", json!({"late_after": "2m", "grace": "1m"})),
     ];
     let answer =
-        server.ask("POST", "/api/v1/jobs/batch", &[("content-type", "application/x-ndjson")], body.join("\n")).await;
+        server.call("POST", "/api/v1/jobs/batch", &[("content-type", "application/x-ndjson")], body.join("\n")).await;
     let lines: Vec<Value> = answer.text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let brief: Vec<_> = lines.iter().map(|line| (line["status"].as_u64().unwrap(), warned(line))).collect();
     assert_eq!(
@@ -95,7 +95,7 @@ async fn a_private_address_gets_a_warning_unless_a_live_node_may_call_it() {
 async fn an_edit_that_adds_a_contradiction_is_refused_and_one_that_removes_it_is_accepted() {
     let server = Server::new().await;
     server.make("j").await;
-    let patch = async |body: &str| server.ask("PATCH", "/api/v1/jobs/j", &[], body).await;
+    let patch = async |body: &str| server.call("PATCH", "/api/v1/jobs/j", &[], body).await;
     patch(r#"{"payload": {"a": 1}}"#).await.expect(200);
     let problem = patch(r#"{"target": {"http": {"method": "GET"}}}"#).await.expect(422);
     assert_eq!(problem["errors"][0]["field"], "payload", "{problem}");

@@ -21,7 +21,7 @@ pub struct Backfill {
     /// JSON text that the runs deliver instead of the job's payload.
     pub payload: Option<String>,
     /// How long ended runs are kept.
-    pub kept: Span,
+    pub history: Span,
     pub idempotency: Option<IdempotencyKey>,
 }
 
@@ -44,8 +44,8 @@ impl Commands {
         let now = self.store.now().await?;
         let mut random = [0; 10];
         self.entropy.fill(&mut random);
-        let Backfill { job, stretch, rate, payload, kept, idempotency } = request;
-        Ok(NewBackfill { id: BackfillId::new(now, random), job, stretch, rate, payload, kept, idempotency })
+        let Backfill { job, stretch, rate, payload, history, idempotency } = request;
+        Ok(NewBackfill { id: BackfillId::new(now, random), job, stretch, rate, payload, kept: history, idempotency })
     }
 
     /// Stops creating runs of a backfill. Its open runs continue; with `cancel_runs` they are cancelled one by one. If the

@@ -172,10 +172,10 @@ impl Memory {
     }
 
     /// Applies the committed claims. A run that was not claimed has changed in the database, so its job is reloaded.
-    pub(crate) fn claimed(&mut self, asked: &[WaitingRun], got: Vec<ClaimedRun>) -> Vec<Claimed> {
+    pub(crate) fn claimed(&mut self, requested: &[WaitingRun], got: Vec<ClaimedRun>) -> Vec<Claimed> {
         let mut got: BTreeMap<_, _> = got.into_iter().map(|run| (run.id, run)).collect();
         let mut send = Vec::new();
-        for run in asked {
+        for run in requested {
             self.end_reservation(run.job);
             self.answered(run.job);
             let Some(claimed) = got.remove(&run.id) else {
@@ -195,8 +195,8 @@ impl Memory {
     }
 
     /// Returns chosen runs that were not claimed to the search. With `unsure`, the claims may have been committed.
-    pub(crate) fn not_claimed(&mut self, asked: &[WaitingRun], unsure: bool) {
-        for run in asked {
+    pub(crate) fn not_claimed(&mut self, requested: &[WaitingRun], unsure: bool) {
+        for run in requested {
             self.end_reservation(run.job);
             self.answered(run.job);
             if unsure {

@@ -131,12 +131,12 @@ impl Memory {
     }
 
     /// Applies loaded jobs. A job with an answer since the load was sent is loaded again. A job that was not found is removed.
-    pub(crate) fn loaded(&mut self, asked: &[(JobId, u64)], loaded: Vec<LoadedJob>, partition_generation: u64) {
+    pub(crate) fn loaded(&mut self, requested: &[(JobId, u64)], loaded: Vec<LoadedJob>, partition_generation: u64) {
         if self.partition_generation != partition_generation && !Mutant::PartitionGenerationNotChecked.is_on() {
             return;
         }
         let mut found: BTreeMap<_, _> = loaded.into_iter().map(|job| (job.job.id, job)).collect();
-        for (id, seq) in asked {
+        for (id, seq) in requested {
             self.load_retries.remove(id);
             match (self.jobs.get_mut(id), found.remove(id)) {
                 (Some(entry), _) if entry.in_flight > 0 || entry.is_unsure() || entry.seq != *seq => {}

@@ -385,10 +385,10 @@ mod tests {
 
     /// Loads the wanted jobs. `read` returns each loaded job.
     fn read(memory: &mut Memory, read: impl Fn() -> LoadedJob) -> usize {
-        let asked = memory.take_wanted(usize::MAX, MonoTime::now());
+        let wanted = memory.take_wanted(usize::MAX, MonoTime::now());
         let partition_generation = memory.partition_generation();
-        memory.loaded(&asked, asked.iter().map(|_| read()).collect(), partition_generation);
-        asked.len()
+        memory.loaded(&wanted, wanted.iter().map(|_| read()).collect(), partition_generation);
+        wanted.len()
     }
 
     #[test]

@@ -99,8 +99,8 @@ impl Memory {
 
     /// Applies the delegation: the runs in `delegated` are now in progress on other nodes. A run that was not delegated has
     /// changed in the database, so its job is reloaded.
-    pub(crate) fn delegated(&mut self, asked: &[WaitingRun], delegated: &[RunId]) {
-        for run in asked {
+    pub(crate) fn delegated(&mut self, requested: &[WaitingRun], delegated: &[RunId]) {
+        for run in requested {
             self.end_reservation(run.job);
             self.answered(run.job);
             match self.jobs.get_mut(&run.job).filter(|_| delegated.contains(&run.id)) {
@@ -176,9 +176,9 @@ impl Memory {
         Chosen { runs: chosen, more_full: self.full_delegated.len() > full }
     }
 
-    /// Applies the claims on delegated runs. Slots were reserved for `asked`.
-    pub(crate) fn delegated_claimed(&mut self, asked: &[WaitingRun], claimed: Vec<DelegatedRun>) -> Vec<Claimed> {
-        self.delegated_not_claimed(asked, false);
+    /// Applies the claims on delegated runs. Slots were reserved for `requested`.
+    pub(crate) fn delegated_claimed(&mut self, requested: &[WaitingRun], claimed: Vec<DelegatedRun>) -> Vec<Claimed> {
+        self.delegated_not_claimed(requested, false);
         let mut add =
             |taken: DelegatedRun| Claimed { delegated: true, ..self.add_claim(taken.run, taken.job, taken.due_at) };
         claimed.into_iter().map(&mut add).collect()
@@ -186,8 +186,8 @@ impl Memory {
 
     /// Returns delegated runs that were not claimed to the search. With `unsure`, the claims may have been committed; their runs
     /// were never sent.
-    pub(crate) fn delegated_not_claimed(&mut self, asked: &[WaitingRun], unsure: bool) {
-        for run in asked {
+    pub(crate) fn delegated_not_claimed(&mut self, requested: &[WaitingRun], unsure: bool) {
+        for run in requested {
             self.end_reservation(run.job);
             if unsure {
                 self.unsure_claim(run);

@@ -43,9 +43,9 @@ impl Memory {
     }
 
     /// Applies the cancels. A run that was not cancelled has changed in the database, so its job is reloaded.
-    pub(crate) fn superseded(&mut self, asked: &[Supersede], cancelled: &[RunId]) {
+    pub(crate) fn superseded(&mut self, requested: &[Supersede], cancelled: &[RunId]) {
         let cancelled: BTreeSet<_> = cancelled.iter().collect();
-        for Supersede { job, run, .. } in asked {
+        for Supersede { job, run, .. } in requested {
             self.answered(*job);
             if !cancelled.contains(run) {
                 self.postpone(*run);
@@ -64,8 +64,8 @@ impl Memory {
     }
 
     /// Notes that the cancels failed. With `unsure`, they may have been committed.
-    pub(crate) fn supersede_failed(&mut self, asked: &[Supersede], unsure: bool) {
-        for Supersede { job, .. } in asked {
+    pub(crate) fn supersede_failed(&mut self, requested: &[Supersede], unsure: bool) {
+        for Supersede { job, .. } in requested {
             self.answered(*job);
             if unsure {
                 self.mark_unsure(*job);

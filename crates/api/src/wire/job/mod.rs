@@ -171,7 +171,7 @@ impl JobDefinition {
         let overlap = wrong.overlap(self.overlap.as_deref(), self.queue_limit);
         let max_concurrent = wrong.number("max_concurrent", self.max_concurrent, 1, MAX_CONCURRENT_MAX.into());
         let priority = wrong.number("priority", self.priority, 0, PRIORITY_MAX.into());
-        let key = self.concurrency_key.and_then(|key| wrong.keep("concurrency_key", KeyExpression::try_from(key)));
+        let key = self.concurrency_key.and_then(|key| wrong.ok("concurrency_key", KeyExpression::try_from(key)));
         let max_per_key = wrong.number("max_per_key", self.max_per_key, 1, MAX_CONCURRENT_MAX.into());
         let spec = JobSpec {
             name,

@@ -29,7 +29,7 @@ pub async fn request(world: &World, random: &Random, job: JobId) {
         stretch: Stretch { from, to, order },
         rate,
         payload: None,
-        kept: Span::days(90),
+        history: Span::days(90),
         idempotency: None,
     };
     let _ = world.commands(random).backfill(TenantId::DEFAULT, &users(), request).await;

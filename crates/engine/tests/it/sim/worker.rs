@@ -37,9 +37,9 @@ async fn live(world: Arc<World>, queue: &'static str, n: u64, random: Random) {
         let commands = world.commands(&random);
         let wait = if random.chance(200) { random.millis(100, 2_000) } else { Duration::ZERO };
         let limit = 1 + random.below(4) as usize;
-        let asked = commands.claim_work(TenantId::DEFAULT, queue.into(), format!("{queue}-{n}"), limit, wait);
+        let claim = commands.claim_work(TenantId::DEFAULT, queue.into(), format!("{queue}-{n}"), limit, wait);
         let mut idle = random.millis(20, 1_500);
-        if let Ok(Work::Claims(found)) = asked.await {
+        if let Ok(Work::Claims(found)) = claim.await {
             if !found.claims.is_empty() {
                 idle = random.millis(20, 300);
             }
