@@ -31,6 +31,10 @@ impl Times {
         Self { job: job.and_then(LocalZone::constant_name), ..self }
     }
 
+    pub(crate) const fn is_utc(self) -> bool {
+        self.utc
+    }
+
     /// An instant of an answer as RFC 3339 in the zone. A text that is not an instant is returned unchanged.
     pub(crate) fn show(self, at: &str) -> String {
         at.parse().map_or_else(|_| at.to_owned(), |at| self.zone(self.job).show(at))

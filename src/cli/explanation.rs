@@ -2,7 +2,10 @@
 
 use serde::Deserialize;
 
-use crate::{client::Answer, output::Output};
+use crate::{
+    client::{Answer, Request},
+    output::Output,
+};
 
 #[derive(Debug, Deserialize)]
 struct Explanation {
@@ -11,6 +14,12 @@ struct Explanation {
     details: Vec<String>,
     #[serde(default)]
     commands: Vec<String>,
+}
+
+/// Sends the request and prints the answer. With `--utc`, its text has the times in UTC.
+pub(crate) async fn ask(out: Output, request: Request<'_>) -> anyhow::Result<()> {
+    let utc = out.times().is_utc().then_some(true);
+    print(out, &request.query_some("utc", utc).send().await?)
 }
 
 /// Prints the answer, its details, and the commands that help, one per line.

@@ -120,6 +120,37 @@ fn tables_show_times_in_the_zone_of_the_job_or_of_the_machine_and_json_in_utc() 
 }
 
 #[test]
+fn with_utc_an_explanation_has_its_times_in_utc() {
+    let server = server();
+    let explain = |flags: &[&str]| {
+        in_new_york(&server, &[flags, &["job", "explain", "paris", "--at", "2040-01-20T01:00:00Z"]].concat()).ok()
+    };
+    let (local, utc) = (explain(&[]), explain(&["--utc"]));
+    assert!(local.starts_with("2040-01-20T02:00:00+01:00 (2040-01-20T01:00:00Z): "), "{local}");
+    assert!(utc.starts_with("2040-01-20T01:00:00Z: ") && utc.contains("next tick: "), "{utc}");
+    assert!(!utc.contains("+01:00") && !utc.contains("+02:00"), "{utc}");
+    // The fields for programs do not depend on the flag.
+    let json: Value = serde_json::from_str(&explain(&["--utc", "-o", "json"])).unwrap();
+    assert_eq!(
+        (&json["local"], &json["schedule_timezone"]),
+        (&json!("2040-01-20T02:00:00+01:00"), &json!("Europe/Paris"))
+    );
+}
+
+#[test]
+fn dates_for_a_deleted_job_are_read_in_its_zone() {
+    let server = server();
+    for (job, zone) in [("paris", "+01:00 (Europe/Paris)"), ("plain", "-05:00 (America/New_York)")] {
+        server.everytick(&["job", "delete", job, "--yes"]).ok();
+        let done = in_new_york(&server, &["job", "explain", job, "--at", "2026-01-20 02:00"]);
+        assert!(done.stderr.contains(&format!("at 2026-01-20T02:00:00{zone}\n")), "{done:?}");
+        done.ok();
+    }
+    let unknown = in_new_york(&server, &["job", "explain", "unknown", "--at", "2026-01-20 02:00"]).failed(3);
+    assert!(unknown.contains("\"unknown\""), "{unknown}");
+}
+
+#[test]
 fn the_printed_reading_mentions_a_clock_change() {
     let next = |from: &str| -> String {
         let args = ["cron", "next", "0 12 * * *", "-n", "1", "--tz", "Europe/Paris", "--from", from];

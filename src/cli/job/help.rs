@@ -101,8 +101,8 @@ Examples:
   everytick job explain nightly --at 2026-12-25 -o json | jq -r .kind
 
 Without --at, the command explains the last tick up to now; of a job without a schedule, its newest run. The answer is in
-the zone of the job, with UTC beside it, and ends with the next tick. A deleted job can be explained while its record is
-stored. `everytick run explain RUN` explains one run.";
+the zone of the job, with UTC beside it, or with --utc in UTC alone. It ends with the next tick. A deleted job can be
+explained while its record is stored. `everytick run explain RUN` explains one run.";
 
 pub(super) const RUNS_HELP: &str = "\
 Examples:

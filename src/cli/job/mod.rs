@@ -251,13 +251,26 @@ pub(crate) async fn zone_for<const N: usize>(
     zone(client, job).await
 }
 
-/// The name of the job's zone. `None` if the job has no zone, or does not exist.
+/// The name of the job's zone. `None` if the job has no zone, or does not exist. The zone of a deleted job is known while it can
+/// be explained.
 pub(crate) async fn zone(client: &Client, job: &str) -> anyhow::Result<Option<String>> {
     match client.get(&["jobs", job]).send().await {
-        Ok(answer) => Ok(answer.read::<JobView>()?.zone()),
+        Ok(answer) => return Ok(answer.read::<JobView>()?.zone()),
+        Err(error) if is_not_found(&error) => {}
+        Err(error) => return Err(error),
+    }
+    match client.get(&["jobs", job, "explain"]).send().await {
+        Ok(answer) => Ok(answer.read::<DeletedJobView>()?.schedule_timezone),
         Err(error) if is_not_found(&error) => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+/// The field of an explanation that is read for a deleted job.
+#[derive(Debug, serde::Deserialize)]
+struct DeletedJobView {
+    #[serde(default)]
+    schedule_timezone: Option<String>,
 }
 
 fn limit(text: &str) -> Result<usize, String> {
@@ -312,7 +325,7 @@ impl JobCommand {
                 let read = |text| out.times().read_period("at", &text, Lean::Either, zone.as_deref());
                 let (at, until) = at.map(read).transpose()?.unzip();
                 let request = client.get(&["jobs", &job, "explain"]).query_some("at", at);
-                explanation::print(out, &request.query_some("until", until.flatten()).send().await?)
+                explanation::ask(out, request.query_some("until", until.flatten())).await
             }
             Self::Runs(Runs { job: Named { job }, filter, page }) => filter.list(client, out, Some(&job), page).await,
         }

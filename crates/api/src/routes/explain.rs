@@ -1,7 +1,7 @@
 //! Explains why a job ran or did not run at an instant, and why a run is in its state.
 
 use axum::Json;
-use everytick_domain::explain::{Question, explain, explain_run};
+use everytick_domain::explain::{Question, ShownIn, explain, explain_run};
 
 use super::{Shared, State};
 use crate::{
@@ -22,6 +22,7 @@ use crate::{
         ("job" = Name, Path, description = "Name or id"),
         ("at" = Option<String>, Query, description = "The instant, RFC 3339", format = DateTime),
         ("until" = Option<String>, Query, description = "With `at`: explain the first tick from `at` to before this instant", format = DateTime),
+        ("utc" = Option<bool>, Query, description = "Whether the text shows its times in UTC instead of the job's zone"),
     ),
     responses(
         (status = 200, description = "The explanation", body = Explanation),
@@ -37,9 +38,14 @@ pub(crate) async fn explain_job(
     if let (None, Some(_)) = (question.at, question.until) {
         params.refuse("until", "is allowed only with at; write the start of the period as at");
     }
+    let shown_in = shown_in(&mut params);
     params.finish()?;
     let facts = api.queries().facts(api.tenant(), &job, question, api.history).await?;
-    Ok(Json(Explanation::new(&facts.job.spec.name, explain(&facts, question))))
+    Ok(Json(Explanation::new(&facts.job.spec.name, explain(&facts, question, shown_in))))
+}
+
+fn shown_in(params: &mut Params) -> ShownIn {
+    if params.flag("utc").unwrap_or(false) { ShownIn::Utc } else { ShownIn::JobZone }
 }
 
 /// Explain why a run is in its state
@@ -49,7 +55,10 @@ pub(crate) async fn explain_job(
     get,
     path = "/api/v1/runs/{id}/explain",
     tag = "runs",
-    params(("id" = String, Path, format = Uuid)),
+    params(
+        ("id" = String, Path, format = Uuid),
+        ("utc" = Option<bool>, Query, description = "Whether the text shows its times in UTC instead of the job's zone"),
+    ),
     responses(
         (status = 200, description = "The explanation", body = Explanation),
         (status = 404, description = "No such run", body = Problem, content_type = "application/problem+json"),
@@ -58,9 +67,10 @@ pub(crate) async fn explain_job(
 pub(crate) async fn explain_one_run(
     State(api): Shared,
     RunPath(run): RunPath,
-    params: Params,
+    mut params: Params,
 ) -> Result<Json<Explanation>> {
+    let shown_in = shown_in(&mut params);
     params.finish()?;
     let facts = api.queries().run_facts(api.tenant(), run).await?;
-    Ok(Json(Explanation::new(&facts.job_name, explain_run(&facts))))
+    Ok(Json(Explanation::new(&facts.job_name, explain_run(&facts, shown_in))))
 }

@@ -81,12 +81,15 @@ pub(crate) struct Explanation {
     /// The job's zone; UTC for a job without a cron expression.
     #[schema(example = "Europe/Paris")]
     timezone: String,
+    /// The zone of the job's cron expression; `null` for a job without one.
+    #[schema(required, example = "Europe/Paris")]
+    schedule_timezone: Option<String>,
     #[schema(inline)]
     kind: Kind,
     /// Why the run waits, or how it ended; `null` if there is no run.
     #[schema(inline)]
     reason: Option<Reason>,
-    /// The explanation as text.
+    /// The explanation as text, in the job's zone with UTC beside it; with `utc=true` in UTC.
     #[schema(
         example = "2026-12-25T03:00:00+01:00 (2026-12-25T02:00:00Z): skipped: calendar holidays-de excludes the date"
     )]
@@ -215,7 +218,8 @@ impl Explanation {
             job: job.to_owned(),
             at: explained.at,
             local: explained.local,
-            timezone: explained.zone,
+            timezone: explained.zone.clone().unwrap_or_else(|| "UTC".to_owned()),
+            schedule_timezone: explained.zone,
             kind: explained.kind.into(),
             reason: explained.reason.map(Into::into),
             message: explained.words,

@@ -18,8 +18,8 @@ use super::{
     words::{author_words, reason_words},
 };
 
-pub(super) fn explain_instant(facts: &Facts, question: Question, at: DbTime) -> Explanation {
-    let answer = Answer { facts, question, at, in_force: in_force(facts, at), local: Local::of(&facts.job) };
+pub(super) fn explain_instant(facts: &Facts, question: Question, at: DbTime, local: Local<'_>) -> Explanation {
+    let answer = Answer { facts, question, at, in_force: in_force(facts, at), local };
     if let Some(run) = &facts.run {
         return answer.recorded(run);
     }
@@ -104,7 +104,7 @@ impl Answer<'_> {
     }
 
     fn recorded(&self, run: &RunFacts) -> Explanation {
-        let mut answer = explain_run(run);
+        let mut answer = explain_run(run, self.local.shown_in());
         if answer.skip_reason == Some(SkipReason::Calendar)
             && let Some(calendar) = self.excluded_by()
         {
@@ -225,7 +225,7 @@ impl Answer<'_> {
         let last = self.facts.last.as_ref().filter(|_| self.question.at.is_none());
         let mut answer = match last {
             Some(last) => {
-                let mut answer = explain_run(last);
+                let mut answer = explain_run(last, self.local.shown_in());
                 answer.details.push(starts);
                 answer
             }

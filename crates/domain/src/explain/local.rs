@@ -1,4 +1,4 @@
-//! Instants and durations as text for users: in the job's zone, with UTC beside it.
+//! Instants and durations as text for users: in the job's zone with UTC beside it, or in UTC alone.
 
 use crate::{
     job::Job,
@@ -6,33 +6,55 @@ use crate::{
     time::{DbTime, Span},
 };
 
-/// Shows instants in the zone of a job. A job without a cron expression has no zone: its instants are in UTC.
+/// The zone in which an explanation shows its instants.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum ShownIn {
+    #[default]
+    JobZone,
+    Utc,
+}
+
+/// Shows the instants of a job. A job without a cron expression has no zone: its instants are in UTC.
 #[derive(Clone, Copy)]
 pub(super) struct Local<'a> {
     spec: Option<&'a ScheduleSpec>,
     schedule: Option<&'a Schedule>,
+    shown_in: ShownIn,
 }
 
 impl<'a> Local<'a> {
-    pub(super) fn of(job: &'a Job) -> Self {
-        Self { spec: job.spec.schedule.as_ref(), schedule: job.schedule.as_ref() }
+    pub(super) fn of(job: &'a Job, shown_in: ShownIn) -> Self {
+        Self { spec: job.spec.schedule.as_ref(), schedule: job.schedule.as_ref(), shown_in }
     }
 
     /// For a run whose job may be unknown.
-    pub(super) fn of_some(job: Option<&'a Job>) -> Self {
-        job.map_or(Self { spec: None, schedule: None }, Self::of)
+    pub(super) fn of_some(job: Option<&'a Job>, shown_in: ShownIn) -> Self {
+        job.map_or(Self { spec: None, schedule: None, shown_in }, |job| Self::of(job, shown_in))
     }
 
-    pub(super) fn zone(self) -> &'a str {
+    pub(super) const fn shown_in(self) -> ShownIn {
+        self.shown_in
+    }
+
+    /// The zone of the cron expression.
+    pub(super) fn zone(self) -> Option<&'a str> {
         match self.spec.map(|spec| &spec.timing) {
-            Some(Timing::Cron { timezone, .. }) => timezone,
-            _ => "UTC",
+            Some(Timing::Cron { timezone, .. }) => Some(timezone),
+            _ => None,
         }
     }
 
-    /// `2026-11-17T02:00:00+01:00`
-    pub(super) fn text(self, at: DbTime) -> String {
+    /// In the job's zone: `2026-11-17T02:00:00+01:00`
+    pub(super) fn in_job_zone(self, at: DbTime) -> String {
         self.schedule.map_or_else(|| at.to_string(), |schedule| schedule.local(at))
+    }
+
+    /// `2026-11-17T02:00:00+01:00`, or `2026-11-17T01:00:00Z`
+    pub(super) fn text(self, at: DbTime) -> String {
+        match self.shown_in {
+            ShownIn::JobZone => self.in_job_zone(at),
+            ShownIn::Utc => at.to_string(),
+        }
     }
 
     /// `2026-11-17T02:00:00+01:00 (2026-11-17T01:00:00Z)`; UTC alone if that is the zone.

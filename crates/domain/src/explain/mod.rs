@@ -21,6 +21,7 @@ use crate::{
 use self::{answer::explain_instant, local::Local};
 pub use self::{
     facts::{Backfilled, Changed, Facts, Was, What},
+    local::ShownIn,
     outlook::no_ticks,
     run::{
         AHEAD_COUNTED_MAX, Action, Asked, Attempt, ClaimFacts, Did, FlowFacts, FlowJob, FlowRun, Parent, QueueFacts,
@@ -127,8 +128,8 @@ pub struct Explanation {
     pub at: DbTime,
     /// The same instant in the job's zone.
     pub local: String,
-    /// The job's zone.
-    pub zone: String,
+    /// The zone of the job's cron expression; `None` for a job without one.
+    pub zone: Option<String>,
     pub kind: Kind,
     pub reason: Option<Reason>,
     pub words: String,
@@ -161,8 +162,8 @@ impl Explanation {
     fn new(local: Local<'_>, at: DbTime, kind: Kind, words: &str) -> Self {
         Self {
             at,
-            local: local.text(at),
-            zone: local.zone().to_owned(),
+            local: local.in_job_zone(at),
+            zone: local.zone().map(str::to_owned),
             kind,
             reason: None,
             words: format!("{}: {words}", local.both(at)),
@@ -217,12 +218,12 @@ pub fn expected(job: &Job, now: DbTime) -> DbTime {
     last.or_else(|| schedule.next_after(until).filter(|_| job.deleted_at.is_none())).unwrap_or(now)
 }
 
-/// Explains an instant of a job.
+/// Explains an instant of a job. `shown_in` applies to the text, not to [`Explanation::local`].
 #[must_use]
-pub fn explain(facts: &Facts, question: Question) -> Explanation {
+pub fn explain(facts: &Facts, question: Question, shown_in: ShownIn) -> Explanation {
     let at = question.instant(&facts.job, facts.now);
-    let mut explanation = explain_instant(facts, question, at);
-    let local = Local::of(&facts.job);
+    let local = Local::of(&facts.job, shown_in);
+    let mut explanation = explain_instant(facts, question, at, local);
     let is_tick = facts.job.schedule.as_ref().is_some_and(|schedule| schedule.first_from(at) == Some(at));
     // A backfill creates no run for an instant that is not a tick.
     for backfilled in facts.backfilled.iter().filter(|backfilled| is_tick || backfilled.state.is_some()) {
@@ -231,18 +232,18 @@ pub fn explain(facts: &Facts, question: Question) -> Explanation {
             explanation.backfilled.push(backfilled.clone());
         }
     }
-    explanation.details.extend(first_of_many(&facts.job, question, at));
+    explanation.details.extend(first_of_many(&facts.job, question, at, local));
     words::suggest_backfill(&mut explanation, &facts.job);
-    outlook::add(&mut explanation, facts);
+    outlook::add(&mut explanation, facts, local);
     explanation
 }
 
 /// How many ticks the period has, if the answer is about the first of several.
-fn first_of_many(job: &Job, question: Question, at: DbTime) -> Option<String> {
+fn first_of_many(job: &Job, question: Question, at: DbTime, local: Local<'_>) -> Option<String> {
     let (schedule, until) = (job.schedule.as_ref()?, question.until?);
     let count = schedule.count(at, before(until));
     let is_first = count > 1 && schedule.first_from(at) == Some(at);
-    is_first.then(|| format!("the first of {count} ticks before {}", Local::of(job).text(until)))
+    is_first.then(|| format!("the first of {count} ticks before {}", local.text(until)))
 }
 
 fn after(at: DbTime) -> DbTime {

@@ -4,13 +4,13 @@ use crate::{job::Job, time::DbTime};
 
 use super::{
     Changed, Explanation, Facts, Kind, What,
-    local::{Local, about},
+    local::{Local, ShownIn, about},
     words::author_words,
 };
 
 /// Adds the next tick, or why there is none, unless the answer itself is that there is none.
-pub(super) fn add(explanation: &mut Explanation, facts: &Facts) {
-    let (job, local) = (&facts.job, Local::of(&facts.job));
+pub(super) fn add(explanation: &mut Explanation, facts: &Facts, local: Local<'_>) {
+    let job = &facts.job;
     explanation.next_tick = job.next_tick(facts.cursor, facts.now);
     let is_answered = matches!(explanation.kind, Kind::Paused | Kind::Disabled | Kind::Deleted | Kind::NoSchedule);
     if is_answered && explanation.since.is_none_or(|since| explanation.at > since) {
@@ -21,14 +21,17 @@ pub(super) fn add(explanation: &mut Explanation, facts: &Facts) {
         Some(next) => {
             explanation.details.push(format!("next tick: {}, in {}", local.both(next), about(next.since(facts.now))));
         }
-        None => explanation.details.extend(no_ticks(job, &facts.changes, facts.now)),
+        None => explanation.details.extend(why_no_ticks(job, &facts.changes, facts.now, local)),
     }
 }
 
 /// Why a job has no further ticks; `None` if it has no schedule or has further ticks.
 #[must_use]
 pub fn no_ticks(job: &Job, changes: &[Changed], now: DbTime) -> Option<String> {
-    let local = Local::of(job);
+    why_no_ticks(job, changes, now, Local::of(job, ShownIn::JobZone))
+}
+
+fn why_no_ticks(job: &Job, changes: &[Changed], now: DbTime, local: Local<'_>) -> Option<String> {
     let by = |what: fn(&What) -> bool, at: DbTime| {
         let change = changes.iter().rev().find(|changed| what(&changed.what) && changed.effective_at == at);
         author_words(change.map(|changed| changed.by.as_str()))

@@ -300,7 +300,7 @@ fn every_situation_is_explained() {
     for (situation, at, change, kind, contains) in CASES {
         let mut facts = facts();
         change(&mut facts);
-        let answer = explain(&facts, Question::at(s(*at)));
+        let answer = explain(&facts, Question::at(s(*at)), ShownIn::JobZone);
         assert_eq!(answer.kind, *kind, "{situation}: {}", answer.words);
         let (local, utc) = (&answer.local, s(*at).to_string());
         let begins = if *local == utc { format!("{utc}: ") } else { format!("{local} ({utc}): ") };
@@ -319,10 +319,10 @@ fn the_fields_agree_with_the_text() {
     let mut facts = facts();
     naming(&mut facts, "2026-11-16");
     facts.range = Some(SkipRange { from: s(60), to: s(1_800), count: 30, reason: SkipReason::Calendar });
-    let answer = explain(&facts, Question::at(s(60)));
+    let answer = explain(&facts, Question::at(s(60)), ShownIn::JobZone);
     assert_eq!((answer.skip_reason, answer.calendar.as_deref()), (Some(SkipReason::Calendar), Some("holidays")));
     assert_eq!(answer.range, facts.range);
-    let answer = explain(&facts, Question::at(s(61)));
+    let answer = explain(&facts, Question::at(s(61)), ShownIn::JobZone);
     assert_eq!((answer.before, answer.after), (Some(s(60)), Some(s(120))), "a range contains only ticks");
 }
 
@@ -347,7 +347,7 @@ fn a_job_that_has_not_run_yet_is_asked_about_its_first_tick() {
     let mut facts = facts();
     facts.job.created_at = s(3_605);
     assert_eq!(expected(&facts.job, facts.now), s(3_660));
-    let answer = explain(&facts, Question::default());
+    let answer = explain(&facts, Question::default(), ShownIn::JobZone);
     assert_eq!((answer.kind, answer.next_tick), (Kind::NotYetDue, Some(s(3_660))));
 }
 
@@ -358,17 +358,21 @@ fn a_period_is_answered_with_its_first_tick() {
     facts.cursor = Some(s(3_660));
     let day = |from: &str, until: &str| Question { at: Some(s(at(from))), until: Some(s(at(until))) };
     let christmas = day("2026-12-25T05:00:00Z", "2026-12-26T05:00:00Z");
-    let answer = explain(&facts, christmas);
+    let answer = explain(&facts, christmas, ShownIn::JobZone);
     assert_eq!((answer.kind, answer.local.as_str()), (Kind::NotYetDue, "2026-12-25T02:30:00-05:00"));
-    assert_eq!(answer.zone, "America/New_York");
+    assert_eq!(answer.zone.as_deref(), Some("America/New_York"));
+    let utc = explain(&facts, christmas, ShownIn::Utc);
+    assert!(utc.words.starts_with("2026-12-25T") && !utc.words.contains("-05:00"), "{}", utc.words);
+    assert!(utc.details.iter().all(|detail| !detail.contains("-05:00")), "{utc:?}");
+    assert_eq!((&utc.local, &utc.zone), (&answer.local, &answer.zone), "the fields stay in the zone of the job");
     nightly(&mut facts, Gap::Skip);
-    let answer = explain(&facts, day("2027-03-14T05:00:00Z", "2027-03-15T04:00:00Z"));
+    let answer = explain(&facts, day("2027-03-14T05:00:00Z", "2027-03-15T04:00:00Z"), ShownIn::JobZone);
     assert_eq!(answer.kind, Kind::NotATick);
     assert!(answer.words.contains("02:30 does not exist, does not fire"), "{}", answer.words);
-    let answer = explain(&facts, day("2026-12-25T08:00:00Z", "2026-12-25T20:00:00Z"));
+    let answer = explain(&facts, day("2026-12-25T08:00:00Z", "2026-12-25T20:00:00Z"), ShownIn::JobZone);
     assert!(answer.words.contains("no tick from here to before 2026-12-25T15:00:00-05:00"), "{}", answer.words);
     let facts = self::facts();
-    let answer = explain(&facts, day("2026-12-25T00:00:00Z", "2026-12-25T01:00:00Z"));
+    let answer = explain(&facts, day("2026-12-25T00:00:00Z", "2026-12-25T01:00:00Z"), ShownIn::JobZone);
     assert!(answer.details.contains(&"the first of 60 ticks before 2026-12-25T01:00:00Z".to_owned()), "{answer:?}");
 }
 
@@ -376,7 +380,7 @@ fn a_period_is_answered_with_its_first_tick() {
 fn a_shifted_tick_is_explained_with_its_clock_change() {
     let mut facts = facts();
     nightly(&mut facts, Gap::Shift);
-    let answer = explain(&facts, Question::at(s(CHANGE)));
+    let answer = explain(&facts, Question::at(s(CHANGE)), ShownIn::JobZone);
     assert!(answer.details[0].starts_with("02:30 does not exist, fires at 03:00; clocks go forward 1h"), "{answer:?}");
 }
 
@@ -429,7 +433,7 @@ fn the_last_detail_is_the_next_tick_or_why_there_is_none() {
         let mut run = run::tests::facts(State::Succeeded);
         run.run.scheduled_at = s(3_600);
         facts.run = Some(Box::new(run));
-        let answer = explain(&facts, Question::default());
+        let answer = explain(&facts, Question::default(), ShownIn::JobZone);
         assert_eq!(answer.kind, Kind::Run, "{situation}");
         assert_eq!(answer.details.last().map(String::as_str), Some(*last), "{situation}");
         assert_eq!(answer.next_tick.is_some(), last.starts_with("next"), "{situation}");
@@ -445,7 +449,7 @@ fn a_job_without_a_schedule_is_answered_with_its_newest_run_and_its_parents() {
     facts.job.schedule = None;
     facts.job.spec = Arc::new(child);
     facts.parents = vec![Parent { job: "extract".into(), when: When::Succeeded, run: None }];
-    let answer = explain(&facts, Question::default());
+    let answer = explain(&facts, Question::default(), ShownIn::JobZone);
     assert_eq!(answer.kind, Kind::NoSchedule);
     assert!(answer.words.contains("it has not run yet: the job has no schedule; it runs when extract has succeeded"));
     assert_eq!(answer.details, ["parent extract has not run yet"]);
@@ -457,11 +461,15 @@ fn a_job_without_a_schedule_is_answered_with_its_newest_run_and_its_parents() {
     let newer = RunId::floor(s(3_601));
     let run = FlowRun { run: newer, state: State::Claimed, finished_at: None, error: None };
     facts.parents[0].run = Some(run);
-    let answer = explain(&facts, Question::default());
+    let answer = explain(&facts, Question::default(), ShownIn::JobZone);
     assert_eq!((answer.kind, answer.skip_reason), (Kind::Skipped, Some(SkipReason::Parent)));
     let parent = format!("the newest run of parent extract, {newer}, is in progress; depends_on requires succeeded");
     assert_eq!(answer.details.last(), Some(&parent), "a flow that is newer than the run");
-    assert_eq!(explain(&facts, Question::at(s(60))).kind, Kind::NoSchedule, "an instant was asked for");
+    assert_eq!(
+        explain(&facts, Question::at(s(60)), ShownIn::JobZone).kind,
+        Kind::NoSchedule,
+        "an instant was asked for"
+    );
 }
 
 #[test]
@@ -474,10 +482,10 @@ fn backfills_are_listed_besides_the_record_of_the_tick() {
         state,
         is_running,
     };
-    let alone = explain(&facts(), Question::at(s(120)));
+    let alone = explain(&facts(), Question::at(s(120)), ShownIn::JobZone);
     let explained = |state, is_running| {
         let facts = Facts { backfilled: vec![of(state, is_running)], ..facts() };
-        explain(&facts, Question::at(s(120)))
+        explain(&facts, Question::at(s(120)), ShownIn::JobZone)
     };
     let beside = explained(Some(State::Failed), true);
     assert_eq!((beside.kind, &beside.record), (alone.kind, &alone.record));
@@ -486,7 +494,7 @@ fn backfills_are_listed_besides_the_record_of_the_tick() {
     assert_eq!(beside.backfilled, [of(Some(State::Failed), true)]);
     assert!(explained(None, true).words.ends_with(&format!("not backfilled yet: {made} has not reached it")));
     let facts_of = Facts { backfilled: vec![of(None, true)], ..facts() };
-    assert!(explain(&facts_of, Question::at(s(121))).backfilled.is_empty(), "not a tick");
+    assert!(explain(&facts_of, Question::at(s(121)), ShownIn::JobZone).backfilled.is_empty(), "not a tick");
     let not = explained(None, false);
     assert_eq!((&not.words, &not.backfilled), (&alone.words, &Vec::new()), "it did not include the tick");
     assert!(not.details.contains(&"not backfilled".to_owned()));

@@ -17,7 +17,7 @@ use crate::{
 
 use super::{
     Explanation, Kind, Reason,
-    local::{Local, about},
+    local::{Local, ShownIn, about},
 };
 pub(super) use ended::parent_words;
 pub use facts::{
@@ -28,10 +28,10 @@ pub use facts::{
 /// A worker that has sent no heartbeat for this long is reported.
 const SILENT_AFTER: Span = Span::seconds(15);
 
-/// Explains a run, or a range of skips.
+/// Explains a run, or a range of skips. `shown_in` applies to the text.
 #[must_use]
-pub fn explain_run(facts: &RunFacts) -> Explanation {
-    let local = Local::of_some(facts.job.as_ref());
+pub fn explain_run(facts: &RunFacts, shown_in: ShownIn) -> Explanation {
+    let local = Local::of_some(facts.job.as_ref(), shown_in);
     let row = &facts.run;
     let mut answer = match row.state {
         State::Waiting => waiting::waiting(facts, local),

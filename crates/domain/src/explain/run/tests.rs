@@ -317,7 +317,7 @@ fn every_state_of_a_run_is_explained() {
     for (situation, state, change, reason, contains) in CASES {
         let mut facts = facts(*state);
         change(&mut facts);
-        let answer = explain_run(&facts);
+        let answer = explain_run(&facts, ShownIn::JobZone);
         assert_eq!((answer.kind, answer.reason), (Kind::Run, Some(*reason)), "{situation}: {}", answer.words);
         let text = text(&answer);
         assert!(text.starts_with("2026-11-16T00:01:00Z: run "), "{situation}: {text}");
@@ -359,7 +359,7 @@ fn an_overlap_names_the_run_in_the_way() {
     ] {
         let mut facts = skipped(SkipReason::Overlap);
         facts.others = others;
-        let answer = explain_run(&facts);
+        let answer = explain_run(&facts, ShownIn::JobZone);
         assert_eq!((answer.kind, answer.skip_reason), (Kind::Skipped, Some(SkipReason::Overlap)));
         let found: Vec<_> = answer.in_the_way.iter().map(|row| row.run).collect();
         assert_eq!(found, named.iter().map(|(at, _)| id(*at)).collect::<Vec<_>>(), "{situation}: {}", answer.words);
@@ -379,14 +379,14 @@ fn a_run_with_retries_was_in_the_way_also_between_its_attempts() {
     let mut facts = skipped(SkipReason::Overlap);
     let retried = RunRow { attempt: 2, started_at: Some(s(400)), due_at: s(400), ..other(0, State::Succeeded) };
     facts.others = vec![RunRow { finished_at: Some(s(410)), ..retried }];
-    assert_eq!(explain_run(&facts).in_the_way.len(), 1);
+    assert_eq!(explain_run(&facts, ShownIn::JobZone).in_the_way.len(), 1);
 }
 
 #[test]
 fn an_overlap_of_ticks_that_were_due_together_names_the_newest() {
     let mut facts = skipped(SkipReason::Overlap);
     facts.others = vec![RunRow { started_at: Some(s(91)), ..other(80, State::Succeeded) }];
-    let answer = explain_run(&facts);
+    let answer = explain_run(&facts, ShownIn::JobZone);
     assert!(answer.words.contains("a newer tick was due as well, 2026-11-16T00:01:20Z"), "{}", answer.words);
     assert_eq!(answer.in_the_way[0].run, id(80));
 }
@@ -415,7 +415,7 @@ fn a_job_of_a_flow_names_the_first_parent_that_did_not_end_as_required() {
             node("j", &[("check", When::Succeeded), ("transform", When::Succeeded)], Some(State::Skipped)),
         ],
     });
-    let answer = explain_run(&facts);
+    let answer = explain_run(&facts, ShownIn::JobZone);
     let chain = "skipped: parent transform was skipped, and depends_on requires succeeded; transform was skipped because \
                  parent extract failed, and depends_on requires succeeded; run ";
     assert!(answer.words.contains(chain), "{}", answer.words);
@@ -423,23 +423,25 @@ fn a_job_of_a_flow_names_the_first_parent_that_did_not_end_as_required() {
     assert!(answer.details.contains(&"started by the jobs that it depends on".to_owned()));
     facts.flow = None;
     facts.run.error = Some("parent transform is skipped, not succeeded".to_owned());
-    assert!(explain_run(&facts).words.ends_with("skipped: parent transform is skipped, not succeeded"));
+    assert!(
+        explain_run(&facts, ShownIn::JobZone).words.ends_with("skipped: parent transform is skipped, not succeeded")
+    );
 }
 
 #[test]
 fn every_skip_reason_is_explained() {
     for reason in SkipReason::ALL {
         let mut facts = skipped(*reason);
-        let answer = explain_run(&facts);
+        let answer = explain_run(&facts, ShownIn::JobZone);
         assert!(answer.words.contains("skipped: "), "{reason:?}: {}", answer.words);
         facts.run.range = Some(crate::plan::SkipRange { from: s(60), to: s(120), count: 2, reason: *reason });
-        let answer = explain_run(&facts);
+        let answer = explain_run(&facts, ShownIn::JobZone);
         assert!(answer.words.contains("2 ticks from 2026-11-16T00:01:00Z to 2026-11-16T00:02:00Z"), "{}", answer.words);
         assert!(answer.commands.iter().all(|command| !command.contains("run get")), "a range is no run");
     }
     let mut facts = skipped(SkipReason::Misfire);
     facts.run.finished_at = Some(s(60 + 7_200));
-    let text = text(&explain_run(&facts));
+    let text = text(&explain_run(&facts, ShownIn::JobZone));
     assert!(text.contains("it was recorded at 2026-11-16T02:01:00Z, 2h after the tick"), "{text}");
 }
 
@@ -473,7 +475,7 @@ fn the_origin_of_a_run_is_named() {
     ] {
         let mut facts = facts(State::Succeeded);
         (facts.run.cause, facts.actions, facts.backfill) = (cause, actions, backfill);
-        assert_eq!(explain_run(&facts).details.first().cloned(), expected, "{cause:?}");
+        assert_eq!(explain_run(&facts, ShownIn::JobZone).details.first().cloned(), expected, "{cause:?}");
     }
 }
 
@@ -481,9 +483,9 @@ fn the_origin_of_a_run_is_named() {
 fn a_run_of_a_deleted_or_unknown_job_is_explained() {
     let mut facts = facts(State::Failed);
     facts.job.as_mut().unwrap().deleted_at = Some(s(300));
-    let answer = explain_run(&facts);
+    let answer = explain_run(&facts, ShownIn::JobZone);
     assert!(answer.details.contains(&"the job j was deleted at 2026-11-16T00:05:00Z".to_owned()), "{answer:?}");
     assert!(answer.commands.iter().all(|command| !command.contains("rerun")), "{answer:?}");
     facts.job = None;
-    assert!(explain_run(&facts).words.contains("status 404"));
+    assert!(explain_run(&facts, ShownIn::JobZone).words.contains("status 404"));
 }
