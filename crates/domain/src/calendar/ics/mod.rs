@@ -5,6 +5,8 @@ mod rule;
 #[cfg(test)]
 mod tests;
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use serde::Serialize;
 
 use self::rule::{Rule, Years};
@@ -50,6 +52,7 @@ pub fn from_ics(text: &str, timezone: Option<&str>, now: DbTime) -> Result<Impor
     if let Some(event) = file.event {
         return Err(vec![Invalid::new(format!("line {}", event.line), "the event that begins here has no END:VEVENT")]);
     }
+    file.add_events().map_err(|(line, message)| vec![Invalid::new(format!("line {line}"), message)])?;
     if file.dates.is_empty() && file.yearly.is_empty() && !file.left_out.is_empty() {
         return Err(file.left_out.iter().map(LeftOut::invalid).collect());
     }
@@ -114,6 +117,7 @@ struct File {
     begun: bool,
     zone: Option<String>,
     event: Option<Event>,
+    events: Vec<Event>,
     /// Names of enclosing components, such as alarms, whose lines are ignored.
     inside: Vec<String>,
     dates: Vec<Days>,
@@ -124,6 +128,10 @@ struct File {
 #[derive(Default)]
 struct Event {
     line: usize,
+    /// Events with the same UID are a series and its changed occurrences.
+    uid: String,
+    /// The day of the occurrence of the series that this event replaces.
+    replaces: Option<i64>,
     summary: String,
     first: Option<i64>,
     /// Exclusive.
@@ -142,8 +150,9 @@ struct Event {
 
 impl File {
     fn new(now: DbTime) -> Self {
-        let (inside, dates, yearly, left_out) = Default::default();
-        Self { years: Years::around(now), begun: false, zone: None, event: None, inside, dates, yearly, left_out }
+        let (events, inside, dates, yearly, left_out) = Default::default();
+        let years = Years::around(now);
+        Self { years, begun: false, zone: None, event: None, events, inside, dates, yearly, left_out }
     }
 
     fn take(&mut self, line: &Line) -> Result<(), String> {
@@ -157,8 +166,7 @@ impl File {
             }
             ("BEGIN", other) => self.inside.push(other.to_owned()),
             ("END", "VEVENT") if self.inside.is_empty() => {
-                let event = self.event.take().ok_or("END:VEVENT without BEGIN:VEVENT")?;
-                self.end_event(event)?;
+                self.events.push(self.event.take().ok_or("END:VEVENT without BEGIN:VEVENT")?);
             }
             ("END", other) if self.inside.last().is_some_and(|inside| inside == other) => _ = self.inside.pop(),
             ("X-WR-TIMEZONE", _) if self.event.is_none() => self.zone = Some(line.value.clone()),
@@ -173,23 +181,38 @@ impl File {
         Ok(())
     }
 
-    fn end_event(&mut self, event: Event) -> Result<(), String> {
+    /// Adds the events. A changed occurrence may come before its series, so this needs all of them.
+    fn add_events(&mut self) -> Result<(), (usize, String)> {
+        let (events, none) = (std::mem::take(&mut self.events), BTreeSet::new());
+        let mut replaced: BTreeMap<&str, BTreeSet<i64>> = BTreeMap::new();
+        for event in events.iter().filter(|event| !event.uid.is_empty()) {
+            replaced.entry(&event.uid).or_default().extend(event.replaces);
+        }
+        for event in &events {
+            let replaced = replaced.get(event.uid.as_str()).filter(|_| event.replaces.is_none());
+            self.add_event(event, replaced.unwrap_or(&none)).map_err(|message| (event.line, message))?;
+        }
+        Ok(())
+    }
+
+    fn add_event(&mut self, event: &Event, replaced: &BTreeSet<i64>) -> Result<(), String> {
         if event.cancelled {
             return Ok(());
         }
-        let left_out = match event.wrong.clone() {
+        let left_out = match event.wrong() {
             Some(wrong) => Some(wrong),
-            None => self.add(&event).unwrap_or_else(Some),
+            None => self.add(event, replaced).unwrap_or_else(Some),
         };
-        self.left_out.extend(left_out.map(|(line, reason)| LeftOut { line, event: event.summary, reason }));
+        self.left_out.extend(left_out.map(|(line, reason)| LeftOut { line, event: event.summary.clone(), reason }));
         if self.dates.len() + self.yearly.len() > 2 * CALENDAR_ENTRIES_MAX {
             return Err(format!("has more than {CALENDAR_ENTRIES_MAX} entries, the most that a calendar may have"));
         }
         Ok(())
     }
 
-    /// Adds the dates of an event. Returns what is left out of it, if it is imported in part, and the line.
-    fn add(&mut self, event: &Event) -> Result<Option<(usize, String)>, (usize, String)> {
+    /// Adds the dates of an event, without the `replaced` occurrences. Returns what is left out of it, if it is imported in part,
+    /// and the line.
+    fn add(&mut self, event: &Event, replaced: &BTreeSet<i64>) -> Result<Option<(usize, String)>, (usize, String)> {
         let (first, end) = event.days().map_err(|reason| (event.line, reason))?;
         let lasts = end - first;
         let mut through = None;
@@ -200,7 +223,7 @@ impl File {
                 return Err((*line, reason));
             }
             Some((line, rule)) => match Rule::read(rule, first).map_err(|reason| (*line, reason))? {
-                rule if rule.is_yearly() && event.except.is_empty() => {
+                rule if rule.is_yearly() && event.except.is_empty() && replaced.is_empty() => {
                     let days = (first..end).map(date_of);
                     self.yearly.extend(days.map(|date| MonthDay { month: date.month, day: date.day }));
                     Vec::new()
@@ -211,7 +234,8 @@ impl File {
                 }
             },
         };
-        let starts = starts.into_iter().chain(event.more.iter().copied()).filter(|start| !event.except.contains(start));
+        let is_left = |start: &i64| !event.except.contains(start) && !replaced.contains(start);
+        let starts = starts.into_iter().chain(event.more.iter().copied()).filter(is_left);
         self.dates.extend(starts.map(|start| Days::new(start, start + lasts - 1)));
         Ok(through.map(|(line, year)| {
             (line, format!("repeats without an end; its dates through {year} are imported, later ones are not"))
@@ -220,6 +244,13 @@ impl File {
 }
 
 impl Event {
+    /// Why it cannot be imported, and the line.
+    fn wrong(&self) -> Option<(usize, String)> {
+        let nameless = self.replaces.is_some() && self.uid.is_empty();
+        let no_uid = || (self.line, "has a RECURRENCE-ID and no UID, so its series is not known".to_owned());
+        self.wrong.clone().or_else(|| nameless.then(no_uid))
+    }
+
     /// Its first day, and the day after its last.
     fn days(&self) -> Result<(i64, i64), String> {
         let first = self.first.ok_or("has no DTSTART")?;
@@ -236,6 +267,11 @@ impl Event {
 
     fn take(&mut self, line: &Line) -> Result<(), String> {
         match line.name.as_str() {
+            "UID" => self.uid.clone_from(&line.value),
+            "RECURRENCE-ID" if line.params.iter().any(|(name, _)| name == "RANGE") => {
+                return Err("RECURRENCE-ID: RANGE=THISANDFUTURE is not supported; write a second event".to_owned());
+            }
+            "RECURRENCE-ID" => self.replaces = Some(date(line)?),
             "SUMMARY" => self.summary = line.value.chars().take(100).collect(),
             "DTSTART" => {
                 self.first = Some(date(line)?);

@@ -54,6 +54,7 @@ proptest::proptest! {
         "BEGIN:VCALENDAR", "BEGIN:VEVENT", "END:VEVENT", "BEGIN:VALARM", "END:VALARM", "DTSTART;VALUE=DATE:20261225", "DTSTART:é",
         "DTEND:99991231", "DTEND:19700101", "RRULE:FREQ=YEARLY", "RRULE:FREQ=YEARLY;INTERVAL=1000;COUNT=1000", "RRULE:;=;", "RRULE:FREQ=MONTHLY;BYDAY=é", "RRULE:FREQ=YEARLY;BYMONTH=2;BYDAY=-5TU",
         "DTSTART:20261225T000000",
+        "UID:a", "RECURRENCE-ID:20261225", "RECURRENCE-ID;RANGE=THISANDFUTURE:20261225",
         "RRULE:FREQ=YEARLY;UNTIL=é9991231", "EXDATE:20261225,20271225", "RDATE;VALUE=PERIOD:x", "DURATION:P3660W", "DURATION:PéD",
         " folded", "X\";:;\":", "SUMMARY", ";;:::", "DTSTART:20240229", "STATUS:CANCELLED",
     ]), 0..14)) {
@@ -154,4 +155,62 @@ fn a_file_of_which_nothing_can_be_imported_is_refused_with_its_lines() {
     assert!(from_ics("hello", None, NOW).unwrap_err()[0].message.contains("BEGIN:VCALENDAR"));
     let open = from_ics("BEGIN:VCALENDAR\nBEGIN:VEVENT\n", None, NOW).unwrap_err();
     assert!(open[0].to_string().contains("line 2"), "{}", open[0]);
+}
+
+/// Two events of one UID: the series, and the occurrence of 5 February 2027 that was changed.
+fn changed(uid: &str, lines: &str, is_first: bool) -> Imported {
+    let series =
+        "BEGIN:VEVENT\nUID:a\nSUMMARY:Close\nDTSTART;VALUE=DATE:20270105\nRRULE:FREQ=MONTHLY;COUNT=3\nEND:VEVENT\n";
+    let one = format!("BEGIN:VEVENT\nUID:{uid}\nSUMMARY:Moved\n{lines}\nEND:VEVENT\n");
+    let events = if is_first { format!("{one}{series}") } else { format!("{series}{one}") };
+    from_ics(&file(&events), None, NOW).unwrap()
+}
+
+fn texts(spec: &CalendarSpec) -> String {
+    spec.dates.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn a_changed_occurrence_replaces_the_one_of_the_series() {
+    let moved = "RECURRENCE-ID;VALUE=DATE:20270205\nDTSTART;VALUE=DATE:20270208";
+    for (situation, uid, lines, dates) in [
+        ("moved", "a", moved, "2027-01-05 2027-02-08 2027-03-05"),
+        ("cancelled", "a", "RECURRENCE-ID:20270205T000000\nSTATUS:CANCELLED", "2027-01-05 2027-03-05"),
+        ("of another series", "b", moved, "2027-01-05 2027-02-05 2027-02-08 2027-03-05"),
+    ] {
+        for is_first in [false, true] {
+            let Imported { spec, left_out } = changed(uid, lines, is_first);
+            assert_eq!((texts(&spec).as_str(), left_out), (dates, vec![]), "{situation}");
+        }
+    }
+}
+
+#[test]
+fn a_changed_occurrence_of_a_yearly_rule_is_replaced_too() {
+    let text = file(
+        "BEGIN:VEVENT\nUID:a\nSUMMARY:Day\nDTSTART;VALUE=DATE:20261225\nRRULE:FREQ=YEARLY\nEND:VEVENT\n\
+         BEGIN:VEVENT\nUID:a\nSUMMARY:Day\nRECURRENCE-ID;VALUE=DATE:20271225\nDTSTART;VALUE=DATE:20271227\nEND:VEVENT\n",
+    );
+    let spec = from_ics(&text, None, NOW).unwrap().spec;
+    assert!(
+        spec.yearly.is_empty() && texts(&spec).starts_with("2026-12-25 2027-12-27 2028-12-25 "),
+        "{}",
+        texts(&spec)
+    );
+}
+
+#[test]
+fn a_change_of_an_occurrence_that_dates_cannot_represent_is_named() {
+    for (lines, reason) in [
+        (
+            "RECURRENCE-ID:20270205T100000Z\nDTSTART;VALUE=DATE:20270208",
+            "RECURRENCE-ID: \"20270205T100000Z\" has a time",
+        ),
+        ("RECURRENCE-ID;RANGE=THISANDFUTURE:20270205\nDTSTART;VALUE=DATE:20270208", "THISANDFUTURE is not supported"),
+        ("RECURRENCE-ID;VALUE=DATE:20270205\nDTSTART:20270208T100000Z", "DTSTART: \"20270208T100000Z\" has a time"),
+    ] {
+        let Imported { spec, left_out } = changed("a", lines, false);
+        assert!(texts(&spec).starts_with("2027-01-05 ") && !texts(&spec).contains("2027-02-08"), "{}", texts(&spec));
+        assert!(left_out.len() == 1 && left_out[0].reason.contains(reason), "{lines}: {left_out:?}");
+    }
 }
