@@ -79,6 +79,8 @@ struct Claimed {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Problem {
+    #[serde(rename = "type")]
+    kind: String,
     detail: String,
 }
 
@@ -214,6 +216,9 @@ impl Client {
             StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS => Refusal::Later(text),
             status if status.is_server_error() => Refusal::Later(text),
             _ if !ours => self.not_ours(&status.to_string()),
+            StatusCode::NOT_FOUND if problem.kind.ends_with(":no-such-path") => {
+                Refusal::Refused("the server does not know this request; it may be of an older release".to_owned())
+            }
             StatusCode::CONFLICT | StatusCode::NOT_FOUND => Refusal::Stale,
             _ => Refusal::Refused(format!("the server refused the request: {text}")),
         }
@@ -255,4 +260,51 @@ fn reason(error: &reqwest::Error) -> String {
 #[expect(clippy::disallowed_methods, reason = "measures how long something took; schedules nothing")]
 pub(crate) fn now() -> Instant {
     Instant::now()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io::{Read, Write},
+        net::TcpListener,
+    };
+
+    use super::*;
+
+    /// Answers one request with this status and this kind of problem, and returns what the client makes of it.
+    async fn released(status: &str, kind: &str) -> Result<(), Refusal> {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let server = format!("http://{}", listener.local_addr().unwrap());
+        let body = json!({ "type": format!("urn:everytick:problem:{kind}"), "detail": "why" }).to_string();
+        let answer = format!(
+            "HTTP/1.1 {status}\r\ncontent-type: application/problem+json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
+            body.len()
+        );
+        let answering = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let (mut request, mut part) = (Vec::new(), [0; 4_096]);
+            while !request.ends_with(b"}") {
+                let read = stream.read(&mut part).unwrap();
+                request.extend(&part[..read]);
+            }
+            stream.write_all(answer.as_bytes()).unwrap();
+        });
+        let run = serde_json::from_value(json!({
+            "id": "1", "job": "mail", "job_id": "2", "cause": "tick", "scheduled_at": "", "attempt": 1, "fence": 3,
+            "payload": null, "timeout_at": "",
+        }));
+        let released = Client::new(&server).unwrap().release(&run.unwrap()).await;
+        answering.join().unwrap();
+        released
+    }
+
+    #[tokio::test]
+    async fn a_path_that_an_older_server_does_not_know_is_no_lost_claim() {
+        let unknown = released("404 Not Found", "no-such-path").await;
+        assert!(matches!(&unknown, Err(Refusal::Refused(error)) if error.contains("older release")), "{unknown:?}");
+        for (status, kind) in [("404 Not Found", "not-found"), ("409 Conflict", "stale-claim")] {
+            let lost = released(status, kind).await;
+            assert!(matches!(lost, Err(Refusal::Stale)), "{status} {kind}: {lost:?}");
+        }
+    }
 }
