@@ -66,16 +66,22 @@ impl FromStr for DbTime {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let at: Timestamp = text
-            .parse()
-            .map_err(|_| format!("{text:?} is not an instant; write RFC 3339, such as \"2026-11-16T07:00:00Z\""))?;
+        let outside = || format!("{text:?} is outside {} to {}", Self::EPOCH, Self::MAX);
+        let at: Timestamp = text.parse().map_err(|_| {
+            if is_instant(text) {
+                return outside();
+            }
+            format!("{text:?} is not an instant; write RFC 3339, such as \"2026-11-16T07:00:00Z\"")
+        })?;
         let at = Self::from(at);
-        if (Self::EPOCH..=Self::MAX).contains(&at) {
-            Ok(at)
-        } else {
-            Err(format!("{text:?} is outside the years 1970 to 9999"))
-        }
+        if (Self::EPOCH..=Self::MAX).contains(&at) { Ok(at) } else { Err(outside()) }
     }
+}
+
+/// Whether a text has the form of an instant, also one beyond the range of a timestamp.
+fn is_instant(text: &str) -> bool {
+    let pieces = jiff::fmt::temporal::Pieces::parse(text);
+    pieces.is_ok_and(|pieces| pieces.time().is_some() && pieces.offset().is_some())
 }
 
 impl Serialize for DbTime {
@@ -233,6 +239,21 @@ mod tests {
         let at: DbTime = "2026-11-16T07:00:00.0001Z".parse().unwrap();
         assert_eq!(at.to_string(), "2026-11-16T07:00:00.001Z");
         assert_eq!("2026-11-16T02:00:00-05:00".parse::<DbTime>().unwrap().to_string(), "2026-11-16T07:00:00Z");
+    }
+
+    #[test]
+    fn an_instant_out_of_range_is_refused_with_the_range() {
+        for text in
+            ["9999-12-31T23:59:59Z", "9999-12-30T22:00:00Z", "1969-12-31T23:59:59Z", "9999-12-31T23:59:59+02:00"]
+        {
+            let refused = text.parse::<DbTime>().unwrap_err();
+            assert!(refused.ends_with("is outside 1970-01-01T00:00:00Z to 9999-12-30T21:59:59.999Z"), "{refused}");
+        }
+        assert_eq!("9999-12-30T21:59:59.999Z".parse(), Ok(DbTime::MAX));
+        for text in ["9999-12-31", "9999-12-31T23:59:59", "9999-13-31T23:59:59Z", "9999-12-31T23:59:59Z[UTC]x"] {
+            let refused = text.parse::<DbTime>().unwrap_err();
+            assert!(refused.contains("is not an instant"), "{refused}");
+        }
     }
 
     #[test]

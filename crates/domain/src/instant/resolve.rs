@@ -33,7 +33,7 @@ impl InstantText {
     /// The instant that the text means at `now` in `zone`.
     ///
     /// # Errors
-    /// The instant is outside the years 1970 to 9999. The message names the text and its reading.
+    /// The instant is before 1970 or after [`DbTime::MAX`]. The message names the text and its reading.
     pub fn resolve(&self, now: DbTime, zone: &LocalZone, lean: Lean) -> Result<Resolved, String> {
         let (at, zone, remark) = match &self.form {
             Form::Exact(at) => return Ok(Resolved { at: *at, reading: None }),
@@ -68,7 +68,7 @@ impl InstantText {
     }
 
     fn out_of_range(&self) -> String {
-        format!("{:?} is outside the years 1970 to 9999", self.text)
+        format!("{:?} is outside {} to {}", self.text, DbTime::EPOCH, DbTime::MAX)
     }
 }
 

@@ -164,7 +164,7 @@ impl ScheduleSpec {
         }
         for (field, bound) in [("starts_at", self.starts_at), ("ends_at", self.ends_at)] {
             if bound.is_some_and(|bound| !(DbTime::EPOCH..=DbTime::MAX).contains(&bound)) {
-                wrong.push(Invalid::new(field, "is outside the years 1970 to 9999"));
+                wrong.push(Invalid::new(field, format!("is outside {} to {}", DbTime::EPOCH, DbTime::MAX)));
             }
         }
         if self.jitter.is_some_and(|jitter| jitter > Span::MAX) {
