@@ -107,7 +107,7 @@ impl Redrive {
         let command = BulkCommand {
             verb: BulkVerb { now: "repeat the failed runs of", done: "redriven" },
             request: &|job| client.post(&["jobs", job, "redrive"]).json(&body),
-            line: &|answer| Ok(answer.read::<Redriven>()?.line()),
+            line: &|answer| Ok(answer.read::<Redriven>()?.line(self.limit)),
             in_rounds: false,
             of_open_runs: false,
         };
@@ -145,23 +145,38 @@ impl Redrive {
         });
         out.table(&["FAILED", "SCHEDULED AT", "NEW RUN", "STATE", "", "ERROR"], rows.collect())?;
         if let Some(next) = &redriven.next_from {
-            output::note_line(&format!("there are more; continue with --from {}", out.time(next)));
+            let when = if redriven.is_cut(self.limit) { "" } else { ", when the new runs have ended" };
+            output::note_line(&format!("there are more; continue with --from {}{when}", out.time(next)));
         }
         Ok(())
     }
 }
 
 impl Redriven {
-    fn line(&self) -> String {
+    /// Whether more failed runs remain because of --limit. Otherwise, no more runs of the job may wait at present.
+    fn is_cut(&self, limit: u32) -> bool {
+        self.next_from.is_some() && self.items.len() >= limit as usize
+    }
+
+    fn line(&self, limit: u32) -> String {
         let count = |test: fn(&Pair) -> bool| self.items.iter().filter(|pair| test(pair)).count();
         let (made, would) = (count(|pair| pair.made), count(|pair| !pair.made && pair.state.is_none()));
         let (job, before) = (&self.job, self.items.len() - made - would);
-        let more = if self.next_from.is_some() { "; there are more, raise --limit" } else { "" };
-        let before = if before > 0 { format!("; {before} were created before") } else { String::new() };
+        let more = match self.next_from {
+            None => "",
+            Some(_) if self.is_cut(limit) => "; there are more, raise --limit",
+            Some(_) => "; there are more, repeat the command when the new runs have ended",
+        };
+        let before = match before {
+            0 => String::new(),
+            1 => "; 1 was created before".to_owned(),
+            _ => format!("; {before} were created before"),
+        };
+        let runs = |count: usize| if count == 1 { "1 run".to_owned() } else { format!("{count} runs") };
         match (self.items.len(), would) {
             (0, _) => format!("{job}: no failed runs"),
-            (_, 0) => format!("{job}: {made} runs created{before}{more}"),
-            (_, would) => format!("{job}: {would} runs would be created{before}{more}"),
+            (_, 0) => format!("{job}: {} created{before}{more}", runs(made)),
+            (_, would) => format!("{job}: {} would be created{before}{more}", runs(would)),
         }
     }
 }

@@ -64,6 +64,36 @@ fn a_dry_run_lists_the_jobs_and_changes_nothing() {
 }
 
 #[test]
+fn a_pause_with_cancel_also_cancels_the_runs_of_paused_jobs() {
+    let server = with_jobs(&[("a", "x"), ("b", "x")]);
+    let run = server.everytick(&["job", "trigger", "a"]).ok().trim().to_owned();
+    server.everytick(&["job", "pause", "a"]).ok();
+    let pause = |flag: &str| server.everytick(&["job", "pause", "--label", "team=x", "--cancel", flag]);
+    let dry = pause("--dry-run");
+    assert!(dry.stderr.contains("would pause and cancel the open runs of 2 jobs; nothing was changed"), "{dry:?}");
+    let state = || server.everytick(&["run", "get", &run, "-o", "json"]).json()["state"].clone();
+    assert_eq!(state(), "waiting");
+    let done = pause("--yes");
+    assert!(done.stderr.contains("2 paused, 0 failed"), "{done:?}");
+    assert_eq!(state(), "cancelled");
+}
+
+#[test]
+fn a_dry_run_of_a_redrive_counts_the_runs_that_the_redrive_creates() {
+    let server = Server::builder().flags(&["--enable-shell"]).start();
+    for name in ["a", "b"] {
+        server.everytick(&["job", "create", name, "--overlap", "cancel_previous", "--", "false"]).ok();
+        for _ in 0..3 {
+            server.everytick(&["job", "trigger", name, "--wait"]).failed(1);
+        }
+    }
+    let more = "; there are more, repeat the command when the new runs have ended\n";
+    let redrive = |flag: &str| server.everytick(&["run", "redrive", "--all", "--since", "1h ago", flag]).ok();
+    assert_eq!(redrive("--dry-run"), format!("a: 1 run would be created{more}b: 1 run would be created{more}"));
+    assert_eq!(redrive("--yes"), format!("a: 1 run created{more}b: 1 run created{more}"));
+}
+
+#[test]
 fn without_a_terminal_a_command_on_several_jobs_needs_yes() {
     let server = with_jobs(&[("a", "x"), ("b", "x")]);
     for args in [&["job", "pause", "a", "b"][..], &["job", "delete", "--all"], &["job", "cancel", "--label", "team"]] {
@@ -122,10 +152,10 @@ fn the_failed_runs_of_several_jobs_are_redriven() {
     let since = ["--since", "1h ago"];
     let redrive = |args: &[&str]| server.everytick(&[&["run", "redrive"], args, &since].concat());
     let dry = redrive(&["--label", "team=x", "--dry-run"]);
-    assert_eq!(dry.stdout, "a: 1 runs would be created\nb: 1 runs would be created\n", "{dry:?}");
+    assert_eq!(dry.stdout, "a: 1 run would be created\nb: 1 run would be created\n", "{dry:?}");
     assert!(redrive(&["--all"]).failed(2).contains("3 jobs (a, b, c)"));
     let done = redrive(&["--label", "team=x", "--yes"]);
-    assert!(done.stdout.contains("a: 1 runs created") && done.stderr.contains("2 redriven, 0 failed"), "{done:?}");
+    assert!(done.stdout.contains("a: 1 run created") && done.stderr.contains("2 redriven, 0 failed"), "{done:?}");
     let failed = |job: &str| {
         let runs = server.everytick(&["job", "runs", job, "--status", "failed", "-o", "json"]).json();
         runs["items"].as_array().unwrap().len()

@@ -73,14 +73,15 @@ impl Redriven {
         for failed in failed {
             let run = RunId::redriven(job, failed.id);
             let state = state(run);
-            let makes = state.is_none() && !ask.dry_run;
-            if runs.len() >= ask.limit || (makes && left == 0) {
+            let is_new = state.is_none();
+            if runs.len() >= ask.limit || (is_new && left == 0) {
                 next_from = Some(failed.scheduled_at);
                 break;
             }
-            left -= u64::from(makes);
-            let state = if makes { Some(State::Waiting) } else { state };
-            runs.push(RedrivenRun { failed, run, state, made: makes });
+            left -= u64::from(is_new);
+            let made = is_new && !ask.dry_run;
+            let state = if made { Some(State::Waiting) } else { state };
+            runs.push(RedrivenRun { failed, run, state, made });
         }
         Self { job, job_name, runs, next_from }
     }

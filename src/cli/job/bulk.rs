@@ -1,7 +1,10 @@
 //! Commands on several jobs: which jobs, the dry run, the confirmation, the progress and the summary. Each job is one request
 //! and so one transaction. A job that fails does not stop the others.
 
-use std::io::{self, BufRead, IsTerminal, Write};
+use std::{
+    fmt,
+    io::{self, BufRead, IsTerminal, Write},
+};
 
 use clap::Args;
 use futures::{StreamExt, stream};
@@ -147,20 +150,49 @@ impl Selection {
     }
 }
 
-/// Leaves out jobs without open runs. Returns the number of open runs of each of the others, counted up to [`OPEN_COUNTED_MAX`].
-async fn keep_open(client: &Client, jobs: &mut Page) -> anyhow::Result<Vec<usize>> {
+/// Leaves out jobs without open runs. Returns the number of open runs of each of the others.
+async fn keep_open(client: &Client, jobs: &mut Page) -> anyhow::Result<Vec<OpenCount>> {
     let (mut kept, mut counts) = (Vec::new(), Vec::new());
     for job in std::mem::take(&mut jobs.items) {
         let name = job.read::<JobView>()?.name;
         let request = client.get(&["jobs", &name, "runs"]).query("status", "waiting,claimed");
-        let open = request.list(OPEN_COUNTED_MAX, None).await?.items.len();
-        if open > 0 {
+        let open = OpenCount::of(&request.list(OPEN_COUNTED_MAX, None).await?);
+        if open.may_exist() {
             kept.push(job);
             counts.push(open);
         }
     }
     jobs.items = kept;
     Ok(counts)
+}
+
+/// The open runs of a job that a dry run has found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct OpenCount {
+    found: usize,
+    /// The list was not read to its end, so there may be more.
+    is_partial: bool,
+}
+
+impl OpenCount {
+    fn of(open: &Page) -> Self {
+        Self { found: open.items.len(), is_partial: open.next_cursor.is_some() }
+    }
+
+    /// Among very many ended runs, an old open run may not have been found.
+    const fn may_exist(self) -> bool {
+        self.found > 0 || self.is_partial
+    }
+}
+
+impl fmt::Display for OpenCount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self { found: 0, is_partial: true } => f.write_str("unknown"),
+            Self { found, is_partial: true } => write!(f, "{found} or more"),
+            Self { found, is_partial: false } => found.fmt(f),
+        }
+    }
 }
 
 /// All jobs with these labels.
@@ -352,6 +384,23 @@ mod tests {
             [("y\n", true), ("YES\r\n", true), ("", false), ("\n", false), ("n\n", false), ("yep\n", false)]
         {
             assert_eq!(is_yes(&mut line.as_bytes()).unwrap(), yes, "{line:?}");
+        }
+    }
+
+    #[test]
+    fn a_job_whose_runs_were_not_all_read_may_have_open_runs() {
+        let page = |found, next_cursor: Option<&str>| {
+            let items = (0..found).map(|_| serde_json::from_str("{}").unwrap()).collect();
+            Page { items, next_cursor: next_cursor.map(str::to_owned), searched_to: None }
+        };
+        for (found, next_cursor, text, may_exist) in [
+            (0, None, "0", false),
+            (0, Some("c"), "unknown", true),
+            (2, None, "2", true),
+            (2, Some("c"), "2 or more", true),
+        ] {
+            let open = OpenCount::of(&page(found, next_cursor));
+            assert_eq!((open.to_string().as_str(), open.may_exist()), (text, may_exist));
         }
     }
 

@@ -439,14 +439,19 @@ impl Delete {
 impl Pause {
     async fn run(self, client: &Client, out: Output) -> anyhow::Result<()> {
         let body = json!({ "note": self.note, "cancel": self.cancel });
+        // Also jobs that are paused already: they may have open runs.
+        let (now, filter): (_, &[_]) = match self.cancel {
+            true => ("pause and cancel the open runs of", &[]),
+            false => ("pause", &[("paused", false)]),
+        };
         let command = Command {
-            verb: Verb { now: "pause", done: "paused" },
+            verb: Verb { now, done: "paused" },
             request: &|job| client.post(&["jobs", job, "pause"]).json(&body),
             line: &|answer| changed_line(out, answer, "paused"),
             in_rounds: false,
             of_open_runs: false,
         };
-        self.selection.run(client, out, &[("paused", false)], &command).await
+        self.selection.run(client, out, filter, &command).await
     }
 }
 

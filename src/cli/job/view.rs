@@ -4,6 +4,7 @@ use everytick_targets::{KINDS, KindInfo};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, value::RawValue};
 
+use super::bulk::OpenCount;
 use crate::{
     cli::{flow_graph::ParentView, preview::Ticks, run::RunView},
     client::{Answer, Fault, Page},
@@ -130,7 +131,7 @@ struct DryRun<'a> {
 }
 
 /// Prints the jobs that a command on several jobs would change; `open` has the number of open runs of each.
-pub(super) fn print_selected(out: Output, jobs: &Page, open: Option<&[usize]>) -> anyhow::Result<()> {
+pub(super) fn print_selected(out: Output, jobs: &Page, open: Option<&[OpenCount]>) -> anyhow::Result<()> {
     if out.is_json() {
         return Ok(out.json(&DryRun { dry_run: true, items: &jobs.items })?);
     }

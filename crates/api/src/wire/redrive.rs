@@ -63,6 +63,9 @@ pub(crate) struct Redriven {
     /// When there are more: repeat the request with this as `from`. `null` when these are all.
     #[schema(required, value_type = Option<String>, format = DateTime)]
     next_from: Option<DbTime>,
+    /// The same as `next_from`, for clients of the previous release.
+    #[schema(required, value_type = Option<String>, format = DateTime, deprecated)]
+    next_since: Option<DbTime>,
 }
 
 /// A failed run and its replacement.
@@ -92,6 +95,7 @@ impl From<types::Redriven> for Redriven {
             job_id: redriven.job,
             items: redriven.runs.into_iter().map(item).collect(),
             next_from: redriven.next_from,
+            next_since: redriven.next_from,
         }
     }
 }

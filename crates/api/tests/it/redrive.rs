@@ -106,6 +106,17 @@ async fn failed_runs_are_redriven_and_a_repeat_creates_nothing_more() {
     assert_eq!((&audit["items"][0]["action"], &audit["items"][0]["subject"]), (&json!("redrive"), &item["run"]));
 }
 
+/// A client of the previous release reads `next_since`.
+#[tokio::test]
+async fn a_redrive_of_a_part_names_where_to_continue_by_both_names() {
+    let server = Server::new().await;
+    server.make("j").await;
+    let runs = [failed(&server, "j").await, failed(&server, "j").await];
+    let body = json!({"from": runs[0]["scheduled_at"], "limit": 1});
+    let part = server.post("/api/v1/jobs/j/redrive", body).await.expect(200);
+    assert_eq!((&part["next_from"], &part["next_since"]), (&runs[1]["scheduled_at"], &runs[1]["scheduled_at"]));
+}
+
 #[tokio::test]
 async fn the_errors_of_a_redrive_request_name_their_fields() {
     let server = Server::new().await;

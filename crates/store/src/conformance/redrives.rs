@@ -20,6 +20,7 @@ macro_rules! conformance_redrives {
             under_cancel_previous_failed_runs_are_redriven_one_at_a_time,
             a_redrive_obeys_its_period_and_limit_and_returns_where_to_continue,
             a_dry_run_of_a_redrive_creates_nothing,
+            a_dry_run_of_a_redrive_names_the_runs_that_the_redrive_creates,
             a_redriven_run_has_the_payload_of_the_failed_run,
             a_redrive_obeys_the_limit_of_waiting_requests,
             a_redrive_has_audit_rows,
@@ -134,6 +135,24 @@ pub async fn a_dry_run_of_a_redrive_creates_nothing(bench: &Bench) {
     let dry = redrive(bench, &Redrive { dry_run: true, ..since(0) }).await;
     assert_eq!(dry.runs.iter().map(|run| (run.state, run.made)).collect::<Vec<_>>(), [(None, false)]);
     assert_eq!((bench.history(&job).await.len(), bench.audit().await.len()), (1, before));
+}
+
+pub async fn a_dry_run_of_a_redrive_names_the_runs_that_the_redrive_creates(bench: &Bench) {
+    let job = bench.create(JobSpec { overlap: Overlap::CancelPrevious, ..spec("j") }).await;
+    settled(bench, &job, &[(10, Verdict::Failed), (20, Verdict::Failed), (30, Verdict::Failed)]).await;
+    bench.go(100);
+    let dry_run = |from| Redrive { dry_run: true, ..since(from) };
+    let named = |redriven: &Redriven| {
+        (redriven.runs.iter().map(|run| (run.failed.id, run.run)).collect::<Vec<_>>(), redriven.next_from)
+    };
+    let dry = redrive(bench, &dry_run(0)).await;
+    assert!(dry.runs.iter().all(|run| !run.made && run.state.is_none()), "{dry:?}");
+    let real = redrive(bench, &since(0)).await;
+    assert_eq!((named(&dry), real.runs.len()), (named(&real), 1));
+    for ask in [dry_run(20), since(20)] {
+        let refused = bench.store.redrive(TENANT, &actor(), &ask).await;
+        assert!(matches!(refused, Err(StoreError::Invalid(_))), "{ask:?}: {refused:?}");
+    }
 }
 
 pub async fn a_redriven_run_has_the_payload_of_the_failed_run(bench: &Bench) {
