@@ -21,7 +21,7 @@ use everytick_domain::{
 use super::{
     Point, SimStore,
     call::call,
-    db::{Db, WaitingRow},
+    db::{Db, JobRow, WaitingRow},
     runs::claimed_run,
 };
 use everytick_store::{
@@ -100,8 +100,10 @@ impl QueueStore for SimStore {
     }
     async fn note_asked(&self, tenant: TenantId, queue: &str, worker: &str) -> Result<()> {
         // No call and so no fault: it changes no run, and a history is the same with and without it.
-        let asked = Asked { at: self.clock.now(), worker: worker.to_owned() };
-        self.lock().asked.insert((tenant, queue.to_owned()), asked);
+        let (key, mut db) = ((tenant, queue.to_owned()), self.lock());
+        if db.has_queue(&key) {
+            db.asked.insert(key, Asked { at: self.clock.now(), worker: worker.to_owned() });
+        }
         Ok(())
     }
     async fn set_queue(&self, tenant: TenantId, actor: &Actor, name: &str, limits: QueueLimits) -> Result<()> {
@@ -272,6 +274,12 @@ impl Db {
             look.next_due = look.next_due.into_iter().chain(later.into_iter().map(|(_, row)| row.due_at)).min();
         }
         look
+    }
+
+    /// Whether a job uses the queue, or it has limits.
+    fn has_queue(&self, key: &(TenantId, String)) -> bool {
+        let uses = |row: &JobRow| row.job.tenant == key.0 && row.job.spec.target.queue() == Some(&key.1);
+        self.queues.contains_key(key) || self.jobs.values().any(uses)
     }
 
     fn list_queues(&self, tenant: TenantId, from: &str, limit: usize, now: DbTime) -> Page<QueueRecord, String> {

@@ -28,6 +28,7 @@ macro_rules! conformance_run_facts {
             the_last_worker_that_asked_is_noted_by_queue_and_tenant,
             a_worker_that_asked_before_the_history_is_pruned,
             a_run_in_a_queue_has_the_facts_of_the_queue,
+            a_worker_that_asks_for_an_unknown_queue_is_not_noted,
             a_run_with_a_concurrency_key_has_the_claimed_runs_of_that_key,
             a_claim_of_a_worker_is_loaded_with_its_run,
             a_run_that_waits_for_a_node_has_the_owner_of_its_partition,
@@ -70,6 +71,24 @@ pub async fn a_worker_that_asked_before_the_history_is_pruned(bench: &Bench) {
     bench.store.note_asked(TENANT, "q", "w").await.unwrap();
     bench.go(100);
     bench.store.prune(s(5), 100).await.unwrap();
+/// Any worker may ask for any name, so a row for each would let the table grow without bound.
+pub async fn a_worker_that_asks_for_an_unknown_queue_is_not_noted(bench: &Bench) {
+    bench.created(OTHER_TENANT, in_queue(spec("j"), "theirs")).await.unwrap();
+    let limits = QueueLimits { concurrency: Some(3), rate: None };
+    bench.store.set_queue(TENANT, &actor(), "limited", limits).await.unwrap();
+    bench.go(5);
+    for name in ["unknown", "theirs", "limited"] {
+        bench.store.note_asked(TENANT, name, "w").await.unwrap();
+    }
+    for name in ["unknown", "theirs"] {
+        bench.create(in_queue(spec(name), name)).await;
+        assert_eq!(queue(bench, name).await.asked_at, None, "{name}");
+        bench.store.note_asked(TENANT, name, "w").await.unwrap();
+        assert_eq!(queue(bench, name).await.asked_at, Some(s(5)), "{name} has a job now");
+    }
+    assert_eq!(queue(bench, "limited").await.asked_at, Some(s(5)), "a queue with limits");
+}
+
     assert_eq!(queue(bench, "q").await.asked_at, Some(s(5)));
     bench.store.prune(s(6), 100).await.unwrap();
     assert_eq!(queue(bench, "q").await.asked_at, None);
