@@ -23,6 +23,8 @@ pub const AGE_STEP: Span = Span::minutes(1);
 pub const CLAIM_LEASE: Span = Span::seconds(30);
 /// How often a worker should send a heartbeat.
 pub const CLAIM_BEAT: Span = Span::seconds(10);
+/// How often a node writes that a worker has asked for a queue. Requests in between are not noted.
+pub const ASKED_NOTED_EVERY: Span = Span::seconds(5);
 /// Most runs in one claim.
 pub const CLAIM_RUNS_MAX: usize = 100;
 /// Most settlements in one batch of a worker.

@@ -10,6 +10,23 @@ use crate::{
 
 pub const ERROR_BYTES_MAX: usize = 2_048;
 
+/// The error of a run whose attempt was lost, and that is delivered again.
+const LOST_ERROR: &str = "lost: the node or worker that claimed it vanished";
+/// The error of a run that failed because its attempt was lost.
+const LOST_FAILED_ERROR: &str = "lost: the node or worker that claimed it vanished, and on_lost is fail";
+
+/// The error of a run that failed because it was lost `times` times.
+fn lost_times_error(times: u32) -> String {
+    format!("lost {times} times")
+}
+
+/// Whether a run that was lost `lost` times before failed because it was lost again. Workers write errors too, so only the
+/// exact text counts.
+#[must_use]
+pub fn is_lost_error(error: &str, lost: u32) -> bool {
+    error == LOST_FAILED_ERROR || (lost > 0 && error == lost_times_error(lost.saturating_add(1)))
+}
+
 /// Enums stored as integer codes. A code never changes and is never reused. An unknown code reads as `Unknown`, because nodes
 /// of two releases run side by side and the older one must read what the newer one writes.
 macro_rules! coded {
@@ -230,19 +247,9 @@ impl Claim {
             }
             Outcome::Gone { note, output } => (Verdict::Failed, Some(note.clone()), output, Some(note)),
             Outcome::Lost => match policy.on_lost {
-                OnLost::Retry if self.lost < LOST_MAX => (
-                    Verdict::Redeliver,
-                    Some("lost: the node or worker that claimed it vanished".to_owned()),
-                    None,
-                    None,
-                ),
-                OnLost::Retry => (Verdict::Failed, Some(format!("lost {} times", self.lost + 1)), None, None),
-                OnLost::Fail => (
-                    Verdict::Failed,
-                    Some("lost: the node or worker that claimed it vanished, and on_lost is fail".to_owned()),
-                    None,
-                    None,
-                ),
+                OnLost::Retry if self.lost < LOST_MAX => (Verdict::Redeliver, Some(LOST_ERROR.to_owned()), None, None),
+                OnLost::Retry => (Verdict::Failed, Some(lost_times_error(self.lost + 1)), None, None),
+                OnLost::Fail => (Verdict::Failed, Some(LOST_FAILED_ERROR.to_owned()), None, None),
             },
         };
         let (output, error) = kept(output, error);

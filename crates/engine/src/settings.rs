@@ -232,9 +232,7 @@ pub(crate) const SUSPECTS_MAX: usize = 10_000;
 pub(crate) const TICKS_NAMED_MAX: usize = 10;
 /// Workers that wait for work in one node, over all queues.
 pub(crate) const WAITING_CLAIMS_MAX: usize = 10_000;
-/// How often a node writes that a worker has asked for a queue.
-pub(crate) const ASKED_NOTED_EVERY: Duration = Duration::from_secs(5);
-/// A claim waits for that write no longer than this.
+/// A claim waits no longer than this for the write that a worker has asked for a queue.
 pub(crate) const ASKED_NOTE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Queues of which a node remembers when it wrote that.
 pub(crate) const ASKED_QUEUES_MAX: usize = 10_000;

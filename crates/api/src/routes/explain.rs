@@ -35,8 +35,12 @@ pub(crate) async fn explain_job(
     mut params: Params,
 ) -> Result<Json<Explanation>> {
     let question = Question { at: params.parsed("at"), until: params.parsed("until") };
-    if let (None, Some(_)) = (question.at, question.until) {
-        params.refuse("until", "is allowed only with at; write the start of the period as at");
+    match (question.at, question.until) {
+        (None, Some(_)) => params.refuse("until", "is allowed only with at; write the start of the period as at"),
+        (Some(at), Some(until)) if until <= at => {
+            params.refuse("until", format!("{until} is not after at ({at}); the period ends before until"));
+        }
+        _ => {}
     }
     let shown_in = shown_in(&mut params);
     params.finish()?;

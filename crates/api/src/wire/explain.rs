@@ -41,6 +41,7 @@ pub(crate) enum Reason {
     QueueLimit,
     QueueRate,
     NoWorker,
+    WorkersBusy,
     BehindOthers,
     NextClaim,
     NoNode,
@@ -49,6 +50,7 @@ pub(crate) enum Reason {
     InProgress,
     NoHeartbeat,
     Succeeded,
+    Failed,
     AttemptsUsed,
     NotRetried,
     Lost,
@@ -62,8 +64,8 @@ same_words! {
         WillBeSkipped, NotYetRecorded, OutOfHistory, Missing
     }
     Reason = DomainReason {
-        DueLater, RetryLater, JobBusy, KeyBusy, QueueLimit, QueueRate, NoWorker, BehindOthers, NextClaim, NoNode,
-        WaitsForSlot, BeingCancelled, InProgress, NoHeartbeat, Succeeded, AttemptsUsed, NotRetried, Lost, Cancelled,
+        DueLater, RetryLater, JobBusy, KeyBusy, QueueLimit, QueueRate, NoWorker, WorkersBusy, BehindOthers, NextClaim, NoNode,
+        WaitsForSlot, BeingCancelled, InProgress, NoHeartbeat, Succeeded, Failed, AttemptsUsed, NotRetried, Lost, Cancelled,
         Superseded
     }
 }

@@ -329,6 +329,14 @@ fn cases() -> Vec<Bad> {
         bad("count -1", "GET", "/api/v1/jobs/taken/next?count=-1", 400, "count"),
         bad("from noon", "GET", "/api/v1/jobs/taken/next?from=noon", 400, "from").message("noon"),
         bad("explain at noon", "GET", "/api/v1/jobs/taken/explain?at=noon", 400, "at").message("noon"),
+        bad(
+            "explain until before at",
+            "GET",
+            "/api/v1/jobs/taken/explain?at=2026-01-01T00:00:00Z&until=2000-01-01T00:00:00Z",
+            400,
+            "until",
+        )
+        .message("2000-01-01T00:00:00Z is not after at (2026-01-01T00:00:00Z)"),
         bad("explain until alone", "GET", "/api/v1/jobs/taken/explain?until=2099-01-01T00:00:00Z", 400, "until")
             .message("at"),
         bad("cancel that is not a boolean", "DELETE", "/api/v1/jobs/taken?cancel=1", 400, "cancel"),

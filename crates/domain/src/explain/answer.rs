@@ -11,7 +11,9 @@ use crate::{
 };
 
 use super::{
-    Changed, Explanation, Facts, Kind, OVERDUE_AFTER, Question, RunFacts, What, after, before, explain_run,
+    Changed, Explanation, Facts, Kind, OVERDUE_AFTER, Question, RunFacts, What, after, before,
+    edits::{Edits, edits_from},
+    explain_run,
     local::{Local, about},
     outlook::disabled_since,
     run::parent_words,
@@ -184,11 +186,19 @@ impl Answer<'_> {
         Some(answer)
     }
 
+    /// The edits since the instant.
+    fn edits(&self) -> Edits<'_> {
+        edits_from(self.facts, self.at)
+    }
+
     fn disabled(&self) -> Explanation {
-        if let Some(ended) = &self.in_force.ended {
-            let words =
-                format!("no tick: the job was disabled; {} enabled it at {}", ended.by, self.text(ended.effective_at));
-            return self.of(Kind::Disabled, &words);
+        let edits = self.edits();
+        if let Some(edit) = edits.first(|edit| edit.result.enabled) {
+            let (by, at) = (&edit.changed.by, self.text(edit.changed.effective_at));
+            return self.of(Kind::Disabled, &format!("no tick: the job was disabled; {by} enabled it at {at}"));
+        }
+        if !edits.are_known {
+            return self.of(Kind::Disabled, "no tick: the job was disabled");
         }
         let words = "no tick: the job is disabled (`enabled` is false)";
         let mut answer = match disabled_since(&self.facts.changes) {
@@ -210,12 +220,21 @@ impl Answer<'_> {
                     format!("the definition was changed by {} at {at}, and the previous one is not known", ended.by);
                 self.since(Kind::DefinitionChanged, &words, Some(&ended.by), ended.effective_at)
             }
-            Some(ended) => {
-                let at = self.text(ended.effective_at);
-                let words = format!("no tick: the job had no schedule; one was added by {} at {at}", ended.by);
-                self.since(Kind::NoSchedule, &words, Some(&ended.by), ended.effective_at)
+            _ => self.no_schedule_yet(),
+        }
+    }
+
+    /// A job that had no schedule at the instant.
+    fn no_schedule_yet(&self) -> Explanation {
+        let edits = self.edits();
+        match edits.first(|edit| edit.result.schedule.is_some()) {
+            Some(edit) => {
+                let (by, at) = (&edit.changed.by, edit.changed.effective_at);
+                let words = format!("no tick: the job had no schedule; one was added by {by} at {}", self.text(at));
+                self.since(Kind::NoSchedule, &words, Some(by), at)
             }
-            None => self.never_ticks(),
+            None if edits.are_known => self.never_ticks(),
+            None => self.of(Kind::NoSchedule, "no tick: the job had no schedule"),
         }
     }
 
@@ -273,28 +292,34 @@ impl Answer<'_> {
         if let Some(absent) = self.nonexistent(schedule) {
             return self.of(Kind::NotATick, &format!("no tick: {}; {near}", absent.note));
         }
-        let is_now = self.facts.job.schedule.as_ref().is_some_and(|now| now.first_from(self.at) == Some(self.at));
-        match &self.in_force.ended {
-            Some(ended) if is_now => {
-                let (by, at) = (&ended.by, self.text(ended.effective_at));
-                let words = format!(
-                    "not a tick of the definition in force then, only of the one that {by} set at {at}; in the former, {near}"
-                );
-                self.since(Kind::DefinitionChanged, &words, Some(by), ended.effective_at)
-            }
-            Some(ended) => {
-                let at = self.text(ended.effective_at);
-                let words = format!("not a tick of the definition in force until {at}; in that definition, {near}");
+        self.replaced(&near).unwrap_or_else(|| match self.question.until {
+            Some(until) => {
+                let words = format!("no tick from here to before {}; {near}", self.text(until));
                 self.of(Kind::NotATick, &words)
             }
-            None => match self.question.until {
-                Some(until) => {
-                    let words = format!("no tick from here to before {}; {near}", self.text(until));
-                    self.of(Kind::NotATick, &words)
-                }
-                None => self.of(Kind::NotATick, &format!("not a tick of the schedule; {near}")),
-            },
+            None => self.of(Kind::NotATick, &format!("not a tick of the schedule; {near}")),
+        })
+    }
+
+    /// The answer for an instant that is no tick of a schedule that an edit replaced since; `None` if none did.
+    fn replaced(&self, near: &str) -> Option<Explanation> {
+        let edits = self.edits();
+        let is_tick = self.facts.job.schedule.as_ref().is_some_and(|now| now.first_from(self.at) == Some(self.at));
+        if let Some(edit) = edits.last_of_schedule().filter(|_| is_tick) {
+            let (by, at) = (&edit.changed.by, edit.changed.effective_at);
+            let words = format!(
+                "not a tick of the definition in force then, only of the one that {by} set at {}; in the former, {near}",
+                self.text(at)
+            );
+            return Some(self.since(Kind::DefinitionChanged, &words, Some(by), at));
         }
+        let when = match edits.end_of(self.in_force.spec.as_ref()) {
+            Some(end) => format!("until {}", self.text(end)),
+            None if edits.are_known => return None,
+            None => "then".to_owned(),
+        };
+        let words = format!("not a tick of the definition in force {when}; in that definition, {near}");
+        Some(self.of(Kind::NotATick, &words))
     }
 
     fn near(&self, before: Option<DbTime>, behind: Option<DbTime>) -> String {

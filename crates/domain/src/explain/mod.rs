@@ -1,8 +1,9 @@
 //! Explains why a job ran or did not run at one instant, and why a run is in its state, in words and fields. Decides from loaded
-//! facts: the present job, its changes and their times, and the recorded rows. `facts` and `run/facts` have the input, `answer`
-//! and `run` the decisions, `outlook` what comes next, `words` and `local` the text.
+//! facts: the present job, its changes and their times, and the recorded rows. `facts` and `run/facts` have the input, `edits`
+//! what each edit set, `answer` and `run` the decisions, `outlook` what comes next, `words` and `local` the text.
 
 mod answer;
+mod edits;
 mod facts;
 mod local;
 mod outlook;
@@ -93,8 +94,10 @@ worded! {
         QueueLimit = "queue_limit",
         /// The rate of the queue is used up.
         QueueRate = "queue_rate",
-        /// No worker has asked for the queue since it became due.
+        /// No worker has asked for the queue since it became due, and none is busy with a run of the queue.
         NoWorker = "no_worker",
+        /// No worker has asked for the queue since it became due: the workers are busy with other runs of the queue.
+        WorkersBusy = "workers_busy",
         /// Other runs of the queue are claimed first.
         BehindOthers = "behind_others",
         /// The next worker that asks gets it.
@@ -109,6 +112,8 @@ worded! {
         /// The worker that claimed it has sent no heartbeat for longer than it should.
         NoHeartbeat = "no_heartbeat",
         Succeeded = "succeeded",
+        /// It failed. Whether retries were left is not known, because the job was edited since, or is gone.
+        Failed = "failed",
         /// It failed, and all its retries are used.
         AttemptsUsed = "attempts_used",
         /// It failed, and the target allowed no retry.

@@ -4,14 +4,16 @@
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, PoisonError},
+    time::Duration,
 };
 
+use everytick_domain::queue::ASKED_NOTED_EVERY;
 use everytick_store::Store;
 
 use super::waiters::QueueKey;
 use crate::{
     clock::MonoTime,
-    settings::{ASKED_NOTE_TIMEOUT, ASKED_NOTED_EVERY, ASKED_QUEUES_MAX},
+    settings::{ASKED_NOTE_TIMEOUT, ASKED_QUEUES_MAX},
 };
 
 #[derive(Clone, Debug, Default)]
@@ -35,7 +37,7 @@ impl AskedQueues {
     /// Whether the queue is to be written now. The next time is one interval later.
     fn is_due(&self, key: &QueueKey, now: MonoTime) -> bool {
         let mut noted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if noted.get(key).is_some_and(|at| now.since(*at) < ASKED_NOTED_EVERY) {
+        if noted.get(key).is_some_and(|at| now.since(*at) < Duration::from(ASKED_NOTED_EVERY)) {
             return false;
         }
         // Workers choose the names of queues, so their number has no other limit.
@@ -60,7 +62,7 @@ mod tests {
         assert!(asked.is_due(&key("a"), now));
         assert!(!asked.is_due(&key("a"), now), "a moment ago");
         assert!(asked.is_due(&key("b"), now), "another queue");
-        assert!(asked.is_due(&key("a"), now.plus(ASKED_NOTED_EVERY)));
+        assert!(asked.is_due(&key("a"), now.plus(ASKED_NOTED_EVERY.into())));
     }
 
     #[tokio::test]

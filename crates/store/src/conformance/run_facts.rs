@@ -1,11 +1,13 @@
 //! Facts about one run, for `explain`.
 
 use everytick_domain::{
-    explain::{Asked, Did, Question, RunFacts},
+    edit::Change,
+    explain::{Asked, Did, IN_THE_WAY_SHOWN_MAX, Question, Reason, RunFacts, ShownIn, explain_run},
     ids::RunId,
     job::{JobSpec, Overlap},
     plan::Fate,
     queue::{KeyExpression, QueueLimits},
+    retry::RetryPolicy,
     run::{CauseKind, SkipReason, State, Verdict},
     time::Span,
 };
@@ -13,11 +15,11 @@ use everytick_domain::{
 use super::{
     Bench, OTHER_TENANT, TENANT, actor, by_name,
     flows::{advance, after, child_of},
-    new_run, overlapping,
-    queues::{ask, in_queue, queue, queued},
+    new_run, overlapping, pause,
+    queues::{ask, ids, in_queue, queue, queued},
     s, spec, tick, ticks,
 };
-use crate::{NewRun, Redrive, StoreError};
+use crate::{NewRun, Redrive, StoreError, Supersede};
 
 /// The rules of this file.
 #[macro_export]
@@ -26,15 +28,19 @@ macro_rules! conformance_run_facts {
     ($open:path) => {
         $crate::conformance_group! { $open, run_facts:
             the_last_worker_that_asked_is_noted_by_queue_and_tenant,
+            a_worker_that_asks_for_an_unknown_queue_is_not_noted,
             a_worker_that_asked_before_the_history_is_pruned,
             a_run_in_a_queue_has_the_facts_of_the_queue,
-            a_worker_that_asks_for_an_unknown_queue_is_not_noted,
             a_run_with_a_concurrency_key_has_the_claimed_runs_of_that_key,
+            a_run_waits_while_its_concurrency_key_is_full,
+            a_run_waits_while_its_job_is_full,
             a_claim_of_a_worker_is_loaded_with_its_run,
             a_run_that_waits_for_a_node_has_the_owner_of_its_partition,
             a_waiting_run_has_the_open_runs_of_its_job,
             a_run_between_two_attempts_has_its_attempts,
             an_overlap_has_the_runs_around_it,
+            a_superseded_run_has_the_run_that_superseded_it,
+            a_failed_run_has_whether_its_job_was_edited_since,
             the_requests_about_a_run_are_listed_oldest_first,
             a_redriven_run_and_its_failed_run_name_each_other,
             a_run_of_a_flow_has_the_jobs_of_the_flow,
@@ -65,12 +71,6 @@ pub async fn the_last_worker_that_asked_is_noted_by_queue_and_tenant(bench: &Ben
     assert_eq!(facts(bench, run).await.queue.unwrap().asked, Some(Asked { at: s(9), worker: "w2".into() }));
 }
 
-pub async fn a_worker_that_asked_before_the_history_is_pruned(bench: &Bench) {
-    bench.create(queued(spec("j"))).await;
-    bench.go(5);
-    bench.store.note_asked(TENANT, "q", "w").await.unwrap();
-    bench.go(100);
-    bench.store.prune(s(5), 100).await.unwrap();
 /// Any worker may ask for any name, so a row for each would let the table grow without bound.
 pub async fn a_worker_that_asks_for_an_unknown_queue_is_not_noted(bench: &Bench) {
     bench.created(OTHER_TENANT, in_queue(spec("j"), "theirs")).await.unwrap();
@@ -89,6 +89,12 @@ pub async fn a_worker_that_asks_for_an_unknown_queue_is_not_noted(bench: &Bench)
     assert_eq!(queue(bench, "limited").await.asked_at, Some(s(5)), "a queue with limits");
 }
 
+pub async fn a_worker_that_asked_before_the_history_is_pruned(bench: &Bench) {
+    bench.create(queued(spec("j"))).await;
+    bench.go(5);
+    bench.store.note_asked(TENANT, "q", "w").await.unwrap();
+    bench.go(100);
+    bench.store.prune(s(5), 100).await.unwrap();
     assert_eq!(queue(bench, "q").await.asked_at, Some(s(5)));
     bench.store.prune(s(6), 100).await.unwrap();
     assert_eq!(queue(bench, "q").await.asked_at, None);
@@ -124,6 +130,48 @@ pub async fn a_run_with_a_concurrency_key_has_the_claimed_runs_of_that_key(bench
     bench.store.claim_queue(&ask(1)).await.unwrap();
     let same = async |run| facts(bench, run).await.same_key.iter().map(|row| row.run).collect::<Vec<_>>();
     assert_eq!((same(runs[1]).await, same(runs[2]).await), (vec![runs[0]], vec![]));
+}
+
+/// Triggers a run of the job `j`, whose queue is `q`.
+async fn triggered(bench: &Bench, seconds: i64) -> RunId {
+    bench.go(seconds);
+    let payload = Some("{\"customer\": \"a\"}".to_owned());
+    bench.trigger(NewRun { payload, ..new_run("j", &seconds.to_string()) }).await.id
+}
+
+/// Triggers this many such runs, and claims each of them.
+async fn triggered_and_claimed(bench: &Bench, count: i64) {
+    for seconds in 0..count {
+        let run = triggered(bench, seconds).await;
+        assert_eq!(ids(bench, 1).await, [run]);
+    }
+}
+
+pub async fn a_run_waits_while_its_concurrency_key_is_full(bench: &Bench) {
+    let key = KeyExpression::try_from("payload.customer".to_owned()).ok();
+    bench.create(JobSpec { concurrency_key: key, max_per_key: 6, ..queued(overlapping("j")) }).await;
+    triggered_and_claimed(bench, 5).await;
+    let (next, waits) = (triggered(bench, 10).await, triggered(bench, 11).await);
+    let explained = async || explain_run(&facts(bench, waits).await, ShownIn::JobZone);
+    assert_ne!(explained().await.reason, Some(Reason::KeyBusy), "one more may start");
+    assert_eq!(ids(bench, 9).await, [next]);
+    let answer = explained().await;
+    assert_eq!((answer.reason, answer.in_the_way.len()), (Some(Reason::KeyBusy), IN_THE_WAY_SHOWN_MAX));
+    assert!(answer.words.contains(" and 1 more; at most 6 may be in progress"), "{}", answer.words);
+}
+
+pub async fn a_run_waits_while_its_job_is_full(bench: &Bench) {
+    let allows = |max| JobSpec { max_concurrent: Some(max), ..queued(overlapping("j")) };
+    bench.create(allows(40)).await;
+    triggered_and_claimed(bench, 25).await;
+    let waits = triggered(bench, 30).await;
+    let explained = async || explain_run(&facts(bench, waits).await, ShownIn::JobZone);
+    assert_ne!(explained().await.reason, Some(Reason::JobBusy), "15 more may start");
+    bench.edit("j", Change::Replace(Box::new(allows(25)))).await;
+    assert!(ids(bench, 9).await.is_empty());
+    let answer = explained().await;
+    assert_eq!((answer.reason, answer.in_the_way.len()), (Some(Reason::JobBusy), IN_THE_WAY_SHOWN_MAX));
+    assert!(answer.words.contains(" and 20 more"), "{}", answer.words);
 }
 
 pub async fn a_claim_of_a_worker_is_loaded_with_its_run(bench: &Bench) {
@@ -200,6 +248,37 @@ pub async fn an_overlap_has_the_runs_around_it(bench: &Bench) {
     assert!(found.others.iter().any(|row| row.run == newest.id), "{:?}", found.others);
 }
 
+pub async fn a_superseded_run_has_the_run_that_superseded_it(bench: &Bench) {
+    let lease = bench.join("a", 1).await;
+    let job = bench.create(JobSpec { overlap: Overlap::CancelPrevious, ..spec("j") }).await;
+    bench.go(20);
+    let older = bench.claimed(&lease, &job, 10).await;
+    let newer = bench.waiting(&lease, &job, 20).await;
+    let given = Supersede { job: job.id, run: older.id, to: newer };
+    bench.store.supersede(&lease, &[given]).await.unwrap();
+    let answer = explain_run(&facts(bench, older.id).await, ShownIn::JobZone);
+    let in_the_way: Vec<_> = answer.in_the_way.iter().map(|row| (row.run, row.state)).collect();
+    assert_eq!((answer.reason, in_the_way), (Some(Reason::Superseded), vec![(newer, State::Waiting)]));
+}
+
+pub async fn a_failed_run_has_whether_its_job_was_edited_since(bench: &Bench) {
+    let lease = bench.join("a", 1).await;
+    let retried = |max_retries| JobSpec { retry: RetryPolicy::with_retries(max_retries), ..spec("j") };
+    let job = bench.create(retried(0)).await;
+    bench.go(9);
+    bench.edit("j", Change::Replace(Box::new(JobSpec { enabled: true, ..retried(0) }))).await;
+    bench.go(10);
+    let run = bench.claimed(&lease, &job, 10).await;
+    bench.settle(&run, Verdict::Failed).await;
+    let reason = async || explain_run(&facts(bench, run.id).await, ShownIn::JobZone).reason.unwrap().word();
+    assert_eq!(reason().await, "attempts_used");
+    bench.go(20);
+    bench.edit("j", pause()).await;
+    assert_eq!(reason().await, "attempts_used", "a pause changes no retries");
+    bench.edit("j", Change::Replace(Box::new(retried(3)))).await;
+    assert_eq!(reason().await, "failed", "the retries that it had are not known");
+}
+
 pub async fn the_requests_about_a_run_are_listed_oldest_first(bench: &Bench) {
     bench.create(spec("j")).await;
     bench.go(3);
@@ -267,7 +346,7 @@ pub async fn a_run_of_a_deleted_job_has_its_job(bench: &Bench) {
     let job = bench.create(spec("j")).await;
     let run = bench.trigger(new_run("j", "k")).await.id;
     bench.go(4);
-    bench.edit("j", everytick_domain::edit::Change::Delete).await;
+    bench.edit("j", Change::Delete).await;
     let found = facts(bench, run).await;
     assert_eq!(found.job.map(|found| (found.id, found.deleted_at)), Some((job.id, Some(s(4)))));
 }

@@ -1,13 +1,17 @@
 //! Reads the facts about one instant of a job, or about one run, in one snapshot. The job may be deleted.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use async_trait::async_trait;
 use everytick_domain::{
     calendar::Calendar,
-    explain::{Backfilled, ClaimFacts, Facts, FlowRun, IN_THE_WAY_SHOWN_MAX, Parent, Question, QueueFacts, RunFacts},
+    explain::{
+        Backfilled, ClaimFacts, Facts, FlowRun, IN_THE_WAY_SHOWN_MAX, Parent, Question, QueueFacts, RunFacts, RunRow,
+        What,
+    },
     ids::{Cause, JobId, RunId, TenantId},
     job::Job,
+    overlap::{Open, superseded_by},
     plan::SkipRange,
     run::{CauseKind, SkipReason, State},
     time::{DbTime, Span},
@@ -73,9 +77,9 @@ pub async fn load_facts<T: ExplainTx + ?Sized>(
     let now = tx.read_clock().await?;
     let at = question.instant(&found.job, now);
     let id = found.job.id;
-    let run = match tx.get_run(tenant, RunId::of(id, Cause::Tick(at))).await {
-        Err(StoreError::NotFound(_)) => None,
-        found => Some(Box::new(run_facts(tx, tenant, found?, now).await?)),
+    let run = match found_run(tx, tenant, RunId::of(id, Cause::Tick(at))).await? {
+        None => None,
+        Some(found) => Some(Box::new(run_facts(tx, tenant, found, now).await?)),
     };
     let range = tx.range_before(tenant, id, at).await?;
     let backfilled = backfilled(tx, id, at).await?;
@@ -156,7 +160,9 @@ async fn run_facts<T: ExplainTx + ?Sized>(
         attempts: Vec::new(),
         actions: Vec::new(),
         others: Vec::new(),
+        open: BTreeMap::new(),
         same_key: Vec::new(),
+        same_key_count: 0,
         queue: None,
         owner: None,
         is_cancelling: false,
@@ -164,6 +170,7 @@ async fn run_facts<T: ExplainTx + ?Sized>(
         flow: None,
         backfill: None,
         redriven: None,
+        is_edited_since: false,
         job,
     };
     if run.range.is_some() {
@@ -187,6 +194,12 @@ async fn run_facts<T: ExplainTx + ?Sized>(
             let redriven = RunId::redriven(run.job, run.id);
             let states = tx.run_states(&[redriven]).await?;
             facts.redriven = states.get(&redriven).map(|state| (redriven, *state));
+            facts.is_edited_since = is_edited_since(tx, tenant, &run, facts.job.as_ref()).await?;
+        }
+        State::Cancelled => {
+            if let Some(newer) = run.error.as_deref().and_then(superseded_by) {
+                facts.others = found_run(tx, tenant, newer).await?.iter().map(row).collect();
+            }
         }
         State::Skipped if run.skip_reason == Some(SkipReason::Overlap) => {
             add_overlapping(tx, tenant, &run, &mut facts).await?;
@@ -194,6 +207,28 @@ async fn run_facts<T: ExplainTx + ?Sized>(
         _ => {}
     }
     Ok(facts)
+}
+
+/// A run; `None` if it was pruned.
+async fn found_run<T: ExplainTx + ?Sized>(tx: &mut T, tenant: TenantId, run: RunId) -> Result<Option<RunRecord>> {
+    match tx.get_run(tenant, run).await {
+        Err(StoreError::NotFound(_)) => Ok(None),
+        found => found.map(Some),
+    }
+}
+
+/// Whether the definition of the job was edited after a run ended. A pause also updates the job, but is no edit.
+async fn is_edited_since<T: ExplainTx + ?Sized>(
+    tx: &mut T,
+    tenant: TenantId,
+    run: &RunRecord,
+    job: Option<&Job>,
+) -> Result<bool> {
+    let Some((job, ended)) = job.zip(run.finished_at).filter(|(job, ended)| job.updated_at >= *ended) else {
+        return Ok(false);
+    };
+    let changes = changes(tx.audit_of(tenant, &job.id.to_string(), CHANGES_MAX).await?);
+    Ok(changes.iter().any(|changed| changed.effective_at >= ended && matches!(changed.what, What::Edited(_))))
 }
 
 /// What a waiting run waits for: other runs, a worker or a node.
@@ -210,11 +245,12 @@ async fn add_waiting<T: ExplainTx + ?Sized>(
     }
     facts.is_cancelling = tx.backlog_action(job.id).await? == Some(BacklogAction::Cancel);
     if job.spec.in_progress_max().is_some() {
-        facts.others = open(tx, tenant, &job).await?;
+        (facts.others, facts.open) = open(tx, tenant, &job).await?;
     }
     if let Some(key) = job.spec.key_of(run.payload.as_deref()) {
-        let runs = tx.claimed_with_key(job.id, &key, IN_THE_WAY_SHOWN_MAX).await?;
-        for same in runs {
+        let runs = tx.claimed_with_key(job.id, &key, job.spec.max_per_key as usize).await?;
+        facts.same_key_count = runs.len();
+        for same in runs.into_iter().take(IN_THE_WAY_SHOWN_MAX) {
             facts.same_key.push(row(&tx.get_run(tenant, same).await?));
         }
     }
@@ -225,22 +261,22 @@ async fn add_waiting<T: ExplainTx + ?Sized>(
     Ok(())
 }
 
-/// The open runs of a job; of many, those in progress first.
+/// The open runs of a job, and the rows of the first of them; those in progress come first.
 async fn open<T: ExplainTx + ?Sized>(
     tx: &mut T,
     tenant: TenantId,
     job: &Job,
-) -> Result<Vec<everytick_domain::explain::RunRow>> {
+) -> Result<(Vec<RunRow>, BTreeMap<RunId, Open>)> {
     let mut open = tx.open_runs(&[job]).await?.remove(&job.id).unwrap_or_default();
     open.sort_by_key(|run| (run.state == State::Waiting && run.attempt == 0, run.id));
     let mut rows = Vec::new();
-    for run in open.into_iter().take(OPEN_SHOWN_MAX) {
+    for run in open.iter().take(OPEN_SHOWN_MAX) {
         rows.push(row(&tx.get_run(tenant, run.id).await?));
     }
-    Ok(rows)
+    Ok((rows, open.into_iter().map(|run| (run.id, run.into())).collect()))
 }
 
-/// How many open runs of a job are read to find those in the way.
+/// How many open runs of a job are loaded as rows, to show those in the way.
 const OPEN_SHOWN_MAX: usize = 20;
 
 /// The runs that may have been open when a skip was recorded, and the run of a later tick that was due together with it.
@@ -251,7 +287,7 @@ async fn add_overlapping<T: ExplainTx + ?Sized>(
     facts: &mut RunFacts,
 ) -> Result<()> {
     if let Some(job) = facts.job.clone() {
-        facts.others = open(tx, tenant, &job).await?;
+        (facts.others, _) = open(tx, tenant, &job).await?;
     }
     let first = RunId::floor(DbTime::EPOCH);
     let recorded = RunId::floor(run.finished_at.unwrap_or(run.due_at).plus(Span::millis(1)));

@@ -7,7 +7,7 @@ use crate::{
         words::{reason_words, state_words},
     },
     overlap::superseded_by,
-    run::{SkipReason, State},
+    run::{SkipReason, State, is_lost_error},
 };
 
 use super::{Did, FlowJob, FlowRun, Parent, RunFacts, about_run, in_the_way};
@@ -32,15 +32,7 @@ fn when(facts: &RunFacts, local: Local<'_>) -> String {
 fn failed(facts: &RunFacts, local: Local<'_>) -> Explanation {
     let row = &facts.run;
     let error = row.error.as_deref().unwrap_or("no error was reported");
-    let max = facts.job.as_ref().map(|job| job.spec.retry.max_retries);
-    let retries = row.attempt.saturating_sub(1).saturating_sub(row.lost);
-    let (reason, why) = match max {
-        _ if error.starts_with("lost") => (Reason::Lost, String::new()),
-        Some(0) => (Reason::AttemptsUsed, "; the job has no retries (max_retries is 0)".to_owned()),
-        Some(max) if retries >= max => (Reason::AttemptsUsed, format!("; all retries are used (max_retries is {max})")),
-        Some(_) => (Reason::NotRetried, "; the target allowed no retry".to_owned()),
-        None => (Reason::AttemptsUsed, String::new()),
-    };
+    let (reason, why) = no_retry(facts, error);
     let attempts = if row.attempt == 1 { "1 attempt".to_owned() } else { format!("{} attempts", row.attempt) };
     let words = format!("failed{} after {attempts}: {error}{why}", when(facts, local));
     let mut answer = about_run(facts, local, reason, &words);
@@ -60,6 +52,22 @@ fn failed(facts: &RunFacts, local: Local<'_>) -> Explanation {
         None => {}
     }
     answer
+}
+
+/// Why a failed run was not retried.
+fn no_retry(facts: &RunFacts, error: &str) -> (Reason, String) {
+    let row = &facts.run;
+    if is_lost_error(error, row.lost) {
+        return (Reason::Lost, String::new());
+    }
+    let retries = row.attempt.saturating_sub(1).saturating_sub(row.lost);
+    match facts.job.as_ref().map(|job| job.spec.retry.max_retries) {
+        None => (Reason::Failed, String::new()),
+        Some(_) if facts.is_edited_since => (Reason::Failed, "; the job was edited since".to_owned()),
+        Some(0) => (Reason::AttemptsUsed, "; the job has no retries (max_retries is 0)".to_owned()),
+        Some(max) if retries >= max => (Reason::AttemptsUsed, format!("; all retries are used (max_retries is {max})")),
+        Some(_) => (Reason::NotRetried, "; the target allowed no retry".to_owned()),
+    }
 }
 
 fn cancelled(facts: &RunFacts, local: Local<'_>) -> Explanation {
@@ -120,7 +128,7 @@ fn overlapped(facts: &RunFacts, local: Local<'_>) -> Explanation {
     let policy = facts.job.as_ref().map(|job| format!("; overlap is {}", job.spec.overlap.word())).unwrap_or_default();
     let in_the_way = in_the_way::then(facts);
     if let Some(first) = in_the_way.first() {
-        let runs = in_the_way::listed(&in_the_way, local, facts.now);
+        let runs = in_the_way::listed(&in_the_way, in_the_way.len(), local, facts.now);
         let mut answer = skip(facts, local, &format!("a run of the job was still open: {runs}{policy}"));
         answer.commands.push(format!("everytick run explain {}", first.run));
         if first.state.is_open() {

@@ -1,10 +1,13 @@
 //! What an explanation of a run is made from. The store loads it.
 
+use std::collections::BTreeMap;
+
 use crate::{
     explain::Backfilled,
     flow::When,
     ids::RunId,
     job::Job,
+    overlap::Open,
     plan::SkipRange,
     queue::QueueLimits,
     run::{CauseKind, SkipReason, State},
@@ -25,8 +28,13 @@ pub struct RunFacts {
     pub actions: Vec<Action>,
     /// Runs of the same job that may be or have been in the way: the open ones, and those recorded next to it.
     pub others: Vec<RunRow>,
-    /// Those of the job's runs in progress that have the same concurrency key.
+    /// The open runs of the job of a waiting run: all in progress, and as many that wait as the overlap policy needs. `others`
+    /// has only the first of them.
+    pub open: BTreeMap<RunId, Open>,
+    /// The first of the job's claimed runs that have the same concurrency key.
     pub same_key: Vec<RunRow>,
+    /// How many claimed runs have the same concurrency key, counted up to `max_per_key`.
+    pub same_key_count: usize,
     /// If it waits in a queue.
     pub queue: Option<QueueFacts>,
     /// If it waits for a node: the node that owns the job's partition.
@@ -40,6 +48,8 @@ pub struct RunFacts {
     pub backfill: Option<Backfilled>,
     /// The run that redrives it, and its state.
     pub redriven: Option<(RunId, State)>,
+    /// The definition of the job was edited after a failed run ended, so its retries may be others than those of that time.
+    pub is_edited_since: bool,
 }
 
 /// A row of the history.

@@ -1,14 +1,12 @@
 //! Finds the runs of a job for which another run waits, or because of which it was skipped.
 
-use std::collections::BTreeMap;
-
 use crate::{
     explain::{
         IN_THE_WAY_SHOWN_MAX,
         local::{Local, about},
     },
     ids::RunId,
-    overlap::{Open, may_start},
+    overlap::may_start,
     run::State,
     time::{DbTime, Span},
 };
@@ -18,20 +16,16 @@ use super::{RunFacts, RunRow};
 /// A run is settled shortly after its target has answered. A tick in between still finds it open.
 const SETTLED_WITHIN: Span = Span::seconds(2);
 
-/// The runs in progress for which a waiting run waits, by its job's overlap policy.
-pub(super) fn now(facts: &RunFacts) -> Vec<RunRow> {
-    let Some(job) = &facts.job else { return Vec::new() };
-    let open: BTreeMap<_, _> = facts
-        .others
-        .iter()
-        .filter(|row| row.state.is_open())
-        .map(|row| (row.run, Open { claimed: row.state == State::Claimed, attempts: row.attempt }))
-        .collect();
-    if may_start(&job.spec, &open, facts.run.run, 0) {
-        return Vec::new();
+/// The runs in progress for which a waiting run waits, by its job's overlap policy: the first of them, and the number of all.
+pub(super) fn now(facts: &RunFacts) -> (Vec<RunRow>, usize) {
+    let (run, nothing) = (facts.run.run, (Vec::new(), 0));
+    let Some(job) = &facts.job else { return nothing };
+    if may_start(&job.spec, &facts.open, run, 0) {
+        return nothing;
     }
-    let in_progress = facts.others.iter().filter(|row| row.run != facts.run.run && row.is_in_progress());
-    in_progress.take(IN_THE_WAY_SHOWN_MAX).cloned().collect()
+    let shown = facts.others.iter().filter(|row| row.run != run && row.is_in_progress());
+    let count = facts.open.iter().filter(|(id, open)| **id != run && open.in_progress()).count();
+    (shown.take(IN_THE_WAY_SHOWN_MAX).cloned().collect(), count)
 }
 
 /// The runs that were open when a skip was recorded.
@@ -91,7 +85,11 @@ pub(super) fn words(row: &RunRow, local: Local<'_>, now: DbTime) -> String {
     format!("run {} ({state})", row.run)
 }
 
-/// Several runs in the way, as one text.
-pub(super) fn listed(rows: &[RunRow], local: Local<'_>, now: DbTime) -> String {
-    rows.iter().map(|row| words(row, local, now)).collect::<Vec<_>>().join(", ")
+/// Several runs in the way, as one text. `count` is the number of all, of which `rows` are the first.
+pub(super) fn listed(rows: &[RunRow], count: usize, local: Local<'_>, now: DbTime) -> String {
+    let listed = rows.iter().map(|row| words(row, local, now)).collect::<Vec<_>>().join(", ");
+    match count.saturating_sub(rows.len()) {
+        0 => listed,
+        more => format!("{listed} and {more} more"),
+    }
 }

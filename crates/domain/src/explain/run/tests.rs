@@ -1,4 +1,7 @@
-use std::sync::Arc;
+mod ended;
+mod waiting;
+
+use std::{collections::BTreeMap, sync::Arc};
 
 use super::*;
 use crate::{
@@ -6,7 +9,7 @@ use crate::{
     flow::When,
     ids::{BackfillId, RunId},
     job::{Job, JobSpec, Overlap},
-    overlap::superseded_error,
+    overlap::{Open, superseded_error},
     plan::tests::{job, spec},
     queue::{QueueLimits, Rate},
     run::{CauseKind, SkipReason},
@@ -51,7 +54,9 @@ pub(in crate::explain) fn facts(state: State) -> RunFacts {
         attempts: Vec::new(),
         actions: Vec::new(),
         others: Vec::new(),
+        open: BTreeMap::new(),
         same_key: Vec::new(),
+        same_key_count: 0,
         queue: None,
         owner: Some("a".to_owned()),
         is_cancelling: false,
@@ -59,6 +64,7 @@ pub(in crate::explain) fn facts(state: State) -> RunFacts {
         flow: None,
         backfill: None,
         redriven: None,
+        is_edited_since: false,
     }
 }
 
@@ -127,6 +133,7 @@ const CASES: &[Case] = &[
         |f| {
             with(f, |spec| spec.overlap = Overlap::Queue { limit: 10 });
             f.others = vec![other(50, State::Claimed), f.run.clone()];
+            f.open = BTreeMap::from([(id(50), Open { claimed: true, attempts: 1 })]);
         },
         Reason::JobBusy,
         &["it starts after run", "in progress since 2026-11-16T00:00:50Z (9m10s), on a", "overlap is queue"],
@@ -137,6 +144,7 @@ const CASES: &[Case] = &[
         |f| {
             with(f, |spec| spec.overlap = Overlap::Allow);
             f.same_key = vec![RunRow { worker: Some("w1".to_owned()), ..other(50, State::Claimed) }];
+            f.same_key_count = 1;
             queued(f, |_| ());
         },
         Reason::KeyBusy,
@@ -171,17 +179,16 @@ const CASES: &[Case] = &[
     (
         "no worker since then",
         State::Waiting,
-        |f| {
-            queued(f, |queue| {
-                queue.asked = Some(Asked { at: s(30), worker: "w1".to_owned() });
-                queue.claimed = 1;
-            });
-        },
+        |f| queued(f, |queue| queue.asked = Some(Asked { at: s(30), worker: "w1".to_owned() })),
         Reason::NoWorker,
-        &[
-            "no worker has asked for queue mail since 2026-11-16T00:00:30Z (9m30s ago), when w1 did",
-            "workers are busy with 1 run of queue mail",
-        ],
+        &["no worker has asked for queue mail since 2026-11-16T00:00:30Z (9m30s ago), when w1 did"],
+    ),
+    (
+        "busy workers",
+        State::Waiting,
+        |f| queued(f, |queue| (queue.asked, queue.claimed) = (None, 2)),
+        Reason::WorkersBusy,
+        &["workers are busy with 2 runs of the queue"],
     ),
     (
         "behind other runs",
@@ -205,6 +212,7 @@ const CASES: &[Case] = &[
         |f| {
             f.run.cause = CauseKind::Request;
             f.others = vec![other(50, State::Claimed)];
+            f.open = BTreeMap::from([(id(50), Open { claimed: true, attempts: 1 })]);
             f.actions = vec![action(Did::Triggered { force: true })];
         },
         Reason::WaitsForSlot,
@@ -287,9 +295,16 @@ const CASES: &[Case] = &[
     (
         "a lost run",
         State::Failed,
-        |f| f.run.error = Some("lost 4 times".to_owned()),
+        |f| (f.run.error, f.run.attempt, f.run.lost) = (Some("lost 4 times".to_owned()), 4, 3),
         Reason::Lost,
-        &["after 1 attempt: lost 4 times"],
+        &["after 4 attempts: lost 4 times"],
+    ),
+    (
+        "a failure before an edit",
+        State::Failed,
+        |f| f.is_edited_since = true,
+        Reason::Failed,
+        &["after 1 attempt: status 404; the job was edited since"],
     ),
     (
         "a cancelled run",
@@ -477,15 +492,4 @@ fn the_origin_of_a_run_is_named() {
         (facts.run.cause, facts.actions, facts.backfill) = (cause, actions, backfill);
         assert_eq!(explain_run(&facts, ShownIn::JobZone).details.first().cloned(), expected, "{cause:?}");
     }
-}
-
-#[test]
-fn a_run_of_a_deleted_or_unknown_job_is_explained() {
-    let mut facts = facts(State::Failed);
-    facts.job.as_mut().unwrap().deleted_at = Some(s(300));
-    let answer = explain_run(&facts, ShownIn::JobZone);
-    assert!(answer.details.contains(&"the job j was deleted at 2026-11-16T00:05:00Z".to_owned()), "{answer:?}");
-    assert!(answer.commands.iter().all(|command| !command.contains("rerun")), "{answer:?}");
-    facts.job = None;
-    assert!(explain_run(&facts, ShownIn::JobZone).words.contains("status 404"));
 }

@@ -6,6 +6,7 @@ use crate::{
         Explanation, Reason,
         local::{Local, about},
     },
+    queue::ASKED_NOTED_EVERY,
     time::DbTime,
 };
 
@@ -39,17 +40,18 @@ fn why(facts: &RunFacts, local: Local<'_>) -> Explanation {
         return about_run(facts, local, Reason::DueLater, &format!("waits for its due time, {due}"));
     }
     let forced = facts.actions.iter().any(|action| action.what == super::Did::Triggered { force: true });
-    let busy = if forced { Vec::new() } else { in_the_way::now(facts) };
+    let (busy, busy_count) = if forced { (Vec::new(), 0) } else { in_the_way::now(facts) };
     let per_key = facts.job.as_ref().map_or(1, |job| job.spec.max_per_key as usize);
     let since = format!("waits since {} ({})", local.text(row.due_at), about(now.since(row.due_at)));
-    if facts.same_key.len() >= per_key {
-        let runs = in_the_way::listed(&facts.same_key, local, now);
+    if facts.same_key_count >= per_key {
+        let runs = in_the_way::listed(&facts.same_key, facts.same_key_count, local, now);
         let words = format!("{since}: with the same concurrency key, {runs}; at most {per_key} may be in progress");
         let answer = about_run(facts, local, Reason::KeyBusy, &words);
         return Explanation { in_the_way: facts.same_key.clone(), ..answer };
     }
-    if !busy.is_empty() {
-        let words = format!("{since}: it starts after {}{}", in_the_way::listed(&busy, local, now), policy(facts));
+    if busy_count > 0 {
+        let runs = in_the_way::listed(&busy, busy_count, local, now);
+        let words = format!("{since}: it starts after {runs}{}", policy(facts));
         let mut answer = about_run(facts, local, Reason::JobBusy, &words);
         answer.commands.extend(busy.first().map(|row| format!("everytick run get {}", row.run)));
         return Explanation { in_the_way: busy, ..answer };
@@ -69,11 +71,7 @@ fn in_queue(facts: &RunFacts, queue: &QueueFacts, local: Local<'_>, since: &str)
     let name = &queue.name;
     let (reason, why) = queue_reason(facts, queue, local);
     let mut answer = about_run(facts, local, reason, &format!("{since} in queue {name}: {why}"));
-    if reason == Reason::NoWorker {
-        if queue.claimed > 0 {
-            let runs = if queue.claimed == 1 { "run" } else { "runs" };
-            answer.details.push(format!("workers are busy with {} {runs} of queue {name}", queue.claimed));
-        }
+    if matches!(reason, Reason::NoWorker | Reason::WorkersBusy) {
         answer.commands.push(format!("everytick worker --queue {name} -- COMMAND"));
     }
     answer.commands.push(format!("everytick queue get {name}"));
@@ -89,21 +87,31 @@ fn queue_reason(facts: &RunFacts, queue: &QueueFacts, local: Local<'_>) -> (Reas
     if let Some(rate) = queue.limits.rate.filter(|rate| rate.admits(queue.spent_until, now) == 0) {
         return (Reason::QueueRate, format!("the queue has used its rate of {rate}"));
     }
-    let asked = |at: DbTime| format!("{} ({} ago)", local.both(at), about(now.since(at)));
-    match &queue.asked {
-        None => (Reason::NoWorker, format!("no worker has asked for queue {name} yet")),
-        Some(last) if last.at < facts.run.due_at => {
-            let words = format!("no worker has asked for queue {name} since {}", asked(last.at));
-            (Reason::NoWorker, format!("{words}, when {} did", last.worker))
-        }
-        Some(last) => {
-            let last = format!("worker {} asked last, at {}", last.worker, asked(last.at));
-            match queue.ahead {
-                0 => (Reason::NextClaim, format!("the next worker that asks gets it; {last}")),
-                1 => (Reason::BehindOthers, format!("1 run is ahead of it; {last}")),
-                ahead => (Reason::BehindOthers, format!("{ahead} runs are ahead of it; {last}")),
-            }
-        }
+    let last = |at: DbTime| format!("{} ({} ago)", local.both(at), about(now.since(at)));
+    let Some(asked) = &queue.asked else { return absent(queue, format!("no worker has asked for queue {name} yet")) };
+    // A node notes the requests for a queue once per interval, so an unnoted one may have followed within the interval.
+    let (at, until) = (asked.at, asked.at.plus(ASKED_NOTED_EVERY));
+    let no_worker = format!("no worker has asked for queue {name} since");
+    if until < facts.run.due_at {
+        return absent(queue, format!("{no_worker} {}, when {} did", last(at), asked.worker));
+    }
+    if at < facts.run.due_at && (until < now || queue.claimed > 0) {
+        return absent(queue, format!("{no_worker} {}; the last was {}", last(until.min(now)), asked.worker));
+    }
+    let last = format!("worker {} asked last, at {}", asked.worker, last(at));
+    match queue.ahead {
+        0 => (Reason::NextClaim, format!("the next worker that asks gets it; {last}")),
+        1 => (Reason::BehindOthers, format!("1 run is ahead of it; {last}")),
+        ahead => (Reason::BehindOthers, format!("{ahead} runs are ahead of it; {last}")),
+    }
+}
+
+/// No worker asks for the queue: all of them are busy, or there is none.
+fn absent(queue: &QueueFacts, no_worker: String) -> (Reason, String) {
+    match queue.claimed {
+        0 => (Reason::NoWorker, no_worker),
+        1 => (Reason::WorkersBusy, "workers are busy with 1 run of the queue".to_owned()),
+        claimed => (Reason::WorkersBusy, format!("workers are busy with {claimed} runs of the queue")),
     }
 }
 
