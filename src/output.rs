@@ -143,12 +143,15 @@ impl Output {
 
     fn print(&self, table: &mut Table) -> io::Result<()> {
         let last = table.column_count().saturating_sub(1);
+        // A wider limit than the content would pad every line.
+        let content = table.column_max_content_widths().last().copied().unwrap_or(0);
+        let last_min = LAST_WIDTH_MIN.min(content.max(1));
         for (index, column) in table.column_iter_mut().enumerate() {
-            column.set_padding((0, 2));
+            column.set_padding((0, if index < last { 2 } else { 0 }));
             column.set_constraint(if index < last {
                 ColumnConstraint::ContentWidth
             } else {
-                ColumnConstraint::LowerBoundary(Width::Fixed(LAST_WIDTH_MIN))
+                ColumnConstraint::LowerBoundary(Width::Fixed(last_min))
             });
         }
         let lines: String = table.lines().map(|line| format!("{}\n", line.trim_end())).collect();
@@ -196,6 +199,10 @@ impl Text {
     }
     pub(crate) fn plain(text: impl Into<String>) -> Self {
         Self::new(text, Tone::Plain)
+    }
+    /// Cuts the text to its first line and to this width.
+    pub(crate) fn cut(&mut self, width: usize) {
+        self.text = first_line(&self.text, width);
     }
     /// How many columns it takes, if its characters are narrow.
     pub(crate) fn width(&self) -> usize {

@@ -5,7 +5,12 @@ use everytick_domain::instant::{InstantText, Lean};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::{job::PageFlags, run};
+use super::{
+    fit,
+    ids::{self, ShortIds},
+    job::PageFlags,
+    run,
+};
 use crate::{
     client::Client,
     output::{self, Output, Text},
@@ -21,8 +26,9 @@ Examples:
 Newest first. Actions are create, edit, pause, resume, delete, trigger, cancel, redrive, backfill, cancel_backfill, cancel_flow,
 rerun_flow, set_calendar, delete_calendar, limit, repair and backlog. Rows are kept for --audit-retention of the server.";
 
-/// How much of the detail of a change the table shows.
-const DETAIL_CHARS_MAX: usize = 80;
+/// The least space for an actor or a subject, and for the detail of a change. A short id is not cut.
+const NAME_MIN: usize = 18;
+const DETAIL_MIN: usize = 6;
 
 #[derive(Debug, Args)]
 pub(crate) struct Audit {
@@ -74,16 +80,21 @@ impl Audit {
         if entries.is_empty() {
             output::note_line("no changes");
         } else {
-            let row = |entry: &Entry| {
+            let (zone, times) = fit::short_times(out, entries.iter().map(|entry| entry.at.as_str()));
+            let ids = ShortIds::of(entries.iter().map(|entry| entry.subject.as_str()).filter(|text| ids::is_id(text)));
+            let subject = |text: &str| if ids::is_id(text) { ids.short(text).to_owned() } else { text.to_owned() };
+            let row = |(entry, at): (&Entry, String)| {
                 vec![
-                    Text::plain(out.time(&entry.at)),
+                    Text::plain(at),
                     Text::plain(&entry.actor),
                     Text::strong(&entry.action),
-                    Text::plain(&entry.subject),
-                    Text::plain(output::first_line(entry.detail.get(), DETAIL_CHARS_MAX)),
+                    Text::plain(subject(&entry.subject)),
+                    Text::plain(entry.detail.get()),
                 ]
             };
-            out.table(&["AT", "ACTOR", "ACTION", "SUBJECT", "DETAIL"], entries.iter().map(row).collect())?;
+            let (at, cuts) = (format!("AT{zone}"), [(1, NAME_MIN), (3, NAME_MIN), (4, DETAIL_MIN)]);
+            let header = [&*at, "ACTOR", "ACTION", "SUBJECT", "DETAIL"];
+            fit::table(out, &header, entries.iter().zip(times).map(row).collect(), &cuts)?;
         }
         run::note_more(&answer);
         Ok(())

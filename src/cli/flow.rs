@@ -10,6 +10,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::{
+    fit,
     flow_graph::{NodeView, tree},
     ids::{self, ShortIds},
     job::PageFlags,
@@ -19,6 +20,9 @@ use crate::{
     client::{Answer, Client},
     output::{self, Output, Text, Tone},
 };
+
+/// The least space for the name of the root in a list.
+const ROOT_MIN: usize = 8;
 
 const LIST_HELP: &str = "\
 Examples:
@@ -176,18 +180,21 @@ impl List {
             output::note_line("no flows");
         } else {
             let ids = ShortIds::of(flows.iter().map(|flow| flow.id.as_str()));
-            let row = |flow: &Summary| {
+            let (zone, times) = fit::short_times(out, flows.iter().map(|flow| flow.scheduled_at.as_str()));
+            let row = |(flow, at): (&Summary, String)| {
                 let rerun = flow.rerun_of.as_ref().map(|of| format!("rerun of {}", ids.short(of)));
                 vec![
                     Text::plain(ids.short(&flow.id)),
                     Text::strong(flow.root.clone().or(rerun).unwrap_or_default()),
                     flow_state(&flow.state),
-                    Text::plain(out.time(&flow.scheduled_at)),
+                    Text::plain(at),
                     Text::number(format!("{}/{}", flow.ended, flow.jobs)),
                     Text::number(flow.failed.to_string()),
                 ]
             };
-            out.table(&["FLOW", "ROOT", "STATE", "SCHEDULED AT", "ENDED", "FAILED"], flows.iter().map(row).collect())?;
+            let scheduled = format!("SCHEDULED{zone}");
+            let header = ["FLOW", "ROOT", "STATE", &scheduled, "ENDED", "FAILED"];
+            fit::table(out, &header, flows.iter().zip(times).map(row).collect(), &[(1, ROOT_MIN)])?;
         }
         note_more(&answer);
         Ok(())

@@ -1,6 +1,6 @@
 //! Ids on the command line. Commands accept a whole id, or a beginning that no other id has. Tables show short ids.
 
-use everytick_domain::ids::IdPrefix;
+use everytick_domain::ids::{IdPrefix, RunId};
 
 /// The characters of a short id: the instant of a run and 3 digits of its hash. Runs that are due together have the same instant,
 /// so fewer characters would often fit several runs.
@@ -9,6 +9,11 @@ const SHORT_CHARS: usize = 18;
 /// Accepts an id, or the beginning of one, so that a typing error needs no request.
 pub(crate) fn id(text: &str) -> Result<String, String> {
     text.parse::<IdPrefix>().map(|_| text.to_owned())
+}
+
+/// Whether a text is a whole id.
+pub(crate) fn is_id(text: &str) -> bool {
+    text.parse::<RunId>().is_ok()
 }
 
 /// Shortens the ids of a table so that they still differ.
@@ -48,6 +53,9 @@ mod tests {
             ids.map(|id| short.short(id)),
             ["01a1e327-d180-8de1-9", "01a1e327-d180-8de1-a", "01a1e327-d180-8de0-9"]
         );
+        let alike = ["01a1e327-d180-8de1-92e3-d388a74d8fe4", "01a1e327-d180-8de1-93e3-d388a74d8fe4"];
+        let short = ShortIds::of(alike);
+        assert_eq!(alike.map(|id| short.short(id)), ["01a1e327-d180-8de1-92", "01a1e327-d180-8de1-93"]);
         let alone = ShortIds::of([ids[0]]);
         assert_eq!(alone.short(ids[0]), "01a1e327-d180-8de1");
         assert_eq!(alone.short("x"), "x");

@@ -8,6 +8,7 @@ mod cluster;
 mod completions;
 mod cron;
 mod explanation;
+mod fit;
 mod flow;
 mod flow_graph;
 mod ids;

@@ -5,6 +5,7 @@ use everytick_domain::{queue::Rate, time::DbTime};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
+use super::fit;
 use crate::{
     client::{Answer, Client},
     failure::{self, Failure},
@@ -107,20 +108,25 @@ impl List {
             return Ok(out.json(&page)?);
         }
         let queues: Vec<Queue> = page.read()?;
-        let row = |queue: &Queue| {
+        let text = |at: Option<DbTime>| at.map(|at| at.to_string()).unwrap_or_default();
+        let instants: Vec<String> =
+            queues.iter().flat_map(|queue| [text(queue.oldest), text(queue.asked_at)]).collect();
+        let (zone, times) = fit::short_times(out, instants.iter().map(String::as_str));
+        let row = |(queue, times): (&Queue, &[String])| {
             vec![
                 Text::plain(&*queue.name),
                 Text::number(queue.depth.to_string()),
                 Text::number(queue.later.to_string()),
                 Text::number(queue.claimed.to_string()),
-                Text::plain(queue.oldest.map(|at| out.time(at)).unwrap_or_default()),
-                Text::plain(queue.asked_at.map(|at| out.time(at)).unwrap_or_default()),
+                Text::plain(&*times[0]),
+                Text::plain(&*times[1]),
                 Text::number(queue.concurrency.map(|n| n.to_string()).unwrap_or_default()),
                 Text::plain(queue.rate.clone().unwrap_or_default()),
             ]
         };
-        let header = ["QUEUE", "DUE", "LATER", "RUNNING", "OLDEST", "LAST ASKED", "CONCURRENCY", "RATE"];
-        Ok(out.table(&header, queues.iter().map(row).collect())?)
+        let oldest = format!("OLDEST{zone}");
+        let header = ["QUEUE", "DUE", "LATER", "RUNNING", &oldest, "LAST ASKED", "CONCURRENCY", "RATE"];
+        fit::table(out, &header, queues.iter().zip(times.chunks(2)).map(row).collect(), &[])
     }
 }
 

@@ -1,20 +1,20 @@
 //! The table of runs. It fits 80 columns, or the terminal if that is wider: ids are short, times have no offset, and long names
 //! and notes are cut. `run get` and `-o json` show everything.
 
-use super::{ids::ShortIds, run::RunView};
+use super::{
+    fit::{GAP, WIDTH_MIN, short_times},
+    ids::ShortIds,
+    run::RunView,
+};
 use crate::output::{self, Output, Text};
 
-/// Columns of the narrowest terminal that the table is made for, and of a pipe.
-const WIDTH_MIN: usize = 80;
-/// Space between two columns.
-const GAP: usize = 2;
 /// The least space for notes, if there are notes, and for names.
 const NOTE_MIN: usize = 14;
 const JOB_MIN: usize = 8;
 
 pub(crate) fn print(out: Output, runs: &[RunView]) -> anyhow::Result<()> {
     let ids = ShortIds::of(runs.iter().map(|run| run.id.as_str()));
-    let (zone, times) = times(out, runs);
+    let (zone, times) = short_times(out, runs.iter().map(|run| run.scheduled_at.as_str()));
     let scheduled = format!("SCHEDULED{zone}");
     let notes: Vec<String> = runs.iter().map(|run| note(out, run)).collect();
     let took: Vec<String> = runs.iter().map(RunView::duration).collect();
@@ -61,26 +61,6 @@ fn note(out: Output, run: &RunView) -> String {
 fn share(left: usize, job: usize, note: usize) -> (usize, usize) {
     let job = job.min(left.saturating_sub(note.min(NOTE_MIN)).max(JOB_MIN));
     (job, note.min(left.saturating_sub(job)))
-}
-
-/// The instants as `11-16 07:00:00`, with the year if the runs are of several years, and the offset that all of them have.
-fn times(out: Output, runs: &[RunView]) -> (String, Vec<String>) {
-    let shown: Vec<String> = runs.iter().map(|run| out.time(&run.scheduled_at)).collect();
-    let part = |text: &str, from: usize, to: usize| text.get(from..to).unwrap_or_default().to_owned();
-    let same_year = shown.windows(2).all(|pair| part(&pair[0], 0, 4) == part(&pair[1], 0, 4));
-    let offset = |text: &str| match text.get(19..).and_then(|rest| rest.find(['Z', '+', '-']).map(|at| &rest[at..])) {
-        Some("Z") => " UTC".to_owned(),
-        Some(offset) => format!(" {offset}"),
-        None => String::new(),
-    };
-    let first = shown.first().map(|text| offset(text)).unwrap_or_default();
-    let zone = if shown.iter().all(|text| offset(text) == first) { first } else { String::new() };
-    let from = if same_year { 5 } else { 0 };
-    let short = shown.iter().map(|text| match text.get(from..10).zip(text.get(11..19)) {
-        Some((date, time)) => format!("{date} {time}"),
-        None => text.clone(),
-    });
-    (zone, short.collect())
 }
 
 #[cfg(test)]

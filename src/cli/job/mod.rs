@@ -30,7 +30,7 @@ use self::{
 };
 use super::{
     backfill::{self, Backfill},
-    explanation,
+    explanation, fit,
     number::{whole, within},
     run::{self, RunFilter},
     started::Wait,
@@ -42,6 +42,11 @@ use crate::{
 };
 pub(crate) use bulk::{Care, Command as BulkCommand, Verb as BulkVerb, names_with};
 pub(crate) use document::{payload, read_text};
+
+/// The least space for a schedule and for a target in a list.
+const TEXT_MIN: usize = 8;
+/// The space for the state of a run without its time.
+const STATE_WIDTH: usize = 9;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum JobCommand {
@@ -384,17 +389,24 @@ impl List {
             output::note_line("no jobs");
             return Ok(());
         }
-        let rows = jobs.into_iter().map(|job| {
+        let last = |job: &JobView| job.last_run.as_ref().map(|run| run.scheduled_at.clone()).unwrap_or_default();
+        let instants = jobs.iter().flat_map(|job| [job.next_tick.clone().unwrap_or_default(), last(job)]);
+        let instants: Vec<String> = instants.collect();
+        let (zone, times) = fit::short_times(out, instants.iter().map(String::as_str));
+        let rows = jobs.iter().zip(times.chunks(2)).map(|(job, times)| {
+            let next = if times[0].is_empty() { "-" } else { &times[0] };
             vec![
                 Text::strong(&job.name),
                 job.status(),
                 Text::plain(job.schedule_summary(out)),
                 Text::plain(output::first_line(&job.target_summary(), 48)),
-                Text::plain(job.next_tick.as_ref().map_or("-".to_owned(), |at| out.time(at))),
-                job.last_run.as_ref().map_or(Text::plain("-"), |run| run.in_short(out)),
+                Text::plain(next),
+                job.last_run.as_ref().map_or(Text::plain("-"), |run| run.state().and(&format!(" {}", times[1]))),
             ]
         });
-        out.table(&["NAME", "STATUS", "SCHEDULE", "TARGET", "NEXT TICK", "LAST RUN"], rows.collect())?;
+        let next = format!("NEXT TICK{zone}");
+        let header = ["NAME", "STATUS", "SCHEDULE", "TARGET", &next, "LAST RUN"];
+        fit::table(out, &header, rows.collect(), &[(2, TEXT_MIN), (3, TEXT_MIN), (5, STATE_WIDTH)])?;
         run::note_more(&answer);
         Ok(())
     }
