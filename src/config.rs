@@ -183,18 +183,24 @@ pub(crate) struct Roles {
 impl Roles {
     pub(crate) const ALL: Self = Self { api: true, runs_jobs: true };
 
+    const NAMES: [&str; 3] = ["api", "scheduler", "dispatcher"];
+
+    pub(crate) fn names(self) -> Vec<&'static str> {
+        let has = [self.api, self.runs_jobs, self.runs_jobs];
+        Self::NAMES.into_iter().zip(has).filter_map(|(name, has)| has.then_some(name)).collect()
+    }
+
     fn read(roles: &[String]) -> Result<Self, Failure> {
-        const ROLES: [&str; 3] = ["api", "scheduler", "dispatcher"];
         if roles.is_empty() {
             return Ok(Self::ALL);
         }
-        if let Some(unknown) = roles.iter().find(|role| !ROLES.contains(&role.as_str())) {
+        if let Some(unknown) = roles.iter().find(|role| !Self::NAMES.contains(&role.as_str())) {
             return Err(Failure::usage(format!(
                 "--roles: {unknown:?} is not a role; the roles are {}",
-                ROLES.join(", ")
+                Self::NAMES.join(", ")
             )));
         }
-        let [api, scheduler, dispatcher] = ROLES.map(|role| roles.iter().any(|given| given == role));
+        let [api, scheduler, dispatcher] = Self::NAMES.map(|role| roles.iter().any(|given| given == role));
         if scheduler != dispatcher {
             return Err(Failure::usage(
                 "--roles: scheduler and dispatcher go together, because the node that owns a partition also starts its \

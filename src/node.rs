@@ -129,6 +129,7 @@ fn engine_settings(settings: &Settings, slots: usize, listen: SocketAddr) -> eve
     everytick_engine::Settings {
         region: settings.region.clone(),
         may_own: settings.roles.runs_jobs,
+        roles: settings.roles.names(),
         poll,
         claim_poll,
         node: settings.node_name.clone(),

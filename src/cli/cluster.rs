@@ -4,6 +4,7 @@ use clap::Args;
 use everytick_domain::time::{DbTime, Span};
 use serde::Deserialize;
 
+use super::fit;
 use crate::{
     client::Client,
     output::{Output, Text, Tone},
@@ -14,8 +15,12 @@ Examples:
   everytick cluster
   everytick cluster -o json | jq '.nodes[] | {name, partitions, lag_ms}'
 
-Any node can answer. LAG is the longest time from due to dispatch of a run between the node's last two lease renewals.
+Any node can answer. CAN is what the settings of a node allow besides webhooks to public addresses and queues. JOBS are the
+jobs with a next tick in its partitions. A node that stopped or lost its lease is shown as gone for a day. LAG is the longest time from due to dispatch of a run between the node's last two lease renewals.
 CLOCK is the offset of the node's clock from the database clock. Only the database clock decides what is due.";
+
+/// A node with this many roles has all of them.
+const ROLES: usize = 3;
 
 #[derive(Debug, Args)]
 pub(crate) struct Cluster {}
@@ -31,7 +36,26 @@ struct View {
     #[serde(default)]
     unreadable: Vec<Unreadable>,
     nodes: Vec<Node>,
+    #[serde(default)]
+    gone: Vec<Gone>,
     partitions: Vec<Partition>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Gone {
+    name: String,
+    version: String,
+    roles: Option<Vec<String>>,
+    capabilities: Option<Capabilities>,
+    gone_since: DbTime,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Capabilities {
+    shell: bool,
+    webhook_ranges: Vec<String>,
+    kinds: Vec<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -42,8 +66,11 @@ struct Node {
     state: String,
     holds: bool,
     partitions: usize,
+    /// The next three are missing in the answer of a server of the previous release.
+    jobs: Option<u64>,
+    roles: Option<Vec<String>>,
+    capabilities: Option<Capabilities>,
     started_at: DbTime,
-    lease_until: DbTime,
     lag_ms: u64,
     clock_offset_ms: i64,
 }
@@ -68,7 +95,11 @@ impl Cluster {
         }
         let view: View = answer.read()?;
         let rows = view.nodes.iter().map(|node| row(node, &view)).collect();
-        out.table(&["NODE", "STATE", "PARTITIONS", "LEASE", "LAG", "CLOCK", "UP", "VERSION", "REGION"], rows)?;
+        let header = ["NODE", "STATE", "ROLES", "CAN", "JOBS", "PARTS", "LAG", "CLOCK", "UP", "VERSION", "REGION"];
+        fit::table(out, &header, rows, &[(2, 0), (3, 0), (10, 0)])?;
+        for gone in &view.gone {
+            out.line(&gone.line(out, view.now))?;
+        }
         let unheld = view.partitions.iter().filter(|partition| partition.node.is_none()).count();
         let mut summary = match view.partitions.len() {
             1 => "\n1 partition".to_owned(),
@@ -101,21 +132,46 @@ impl Cluster {
     }
 }
 
+impl Gone {
+    fn line(&self, out: Output, now: DbTime) -> String {
+        let (name, since, ago) = (&self.name, out.time(self.gone_since), up(self.gone_since, now));
+        let (roles, can) = (roles(self.roles.as_deref()), can(self.capabilities.as_ref()));
+        format!("{name}  gone since {since}, {ago} ago (roles {roles}, can {can}, version {})", self.version)
+    }
+}
+
+fn roles(roles: Option<&[String]>) -> String {
+    match roles {
+        None => "?".to_owned(),
+        Some(roles) if roles.len() == ROLES => "all".to_owned(),
+        Some(roles) => roles.join(","),
+    }
+}
+
+/// What a node can deliver besides webhooks to public addresses and queues.
+fn can(capabilities: Option<&Capabilities>) -> String {
+    let Some(can) = capabilities else { return "?".to_owned() };
+    let shell = can.shell.then(|| "shell".to_owned());
+    let all: Vec<String> = shell.iter().chain(&can.kinds).chain(&can.webhook_ranges).cloned().collect();
+    if all.is_empty() { "-".to_owned() } else { all.join(",") }
+}
+
 fn row(node: &Node, view: &View) -> Vec<Text> {
     let live = node.state == "live";
     let state = match (live, node.holds) {
         (true, true) => Text::new("live", Tone::Good),
-        (true, false) => Text::new("live, owns none", Tone::Quiet),
+        (true, false) => Text::new("live", Tone::Quiet),
         (false, _) => Text::new(&*node.state, Tone::Bad),
     };
-    let lease = if live { node.lease_until.since(view.now).to_string() } else { "ended".to_owned() };
     let sign = if node.clock_offset_ms > 0 { "-" } else { "+" };
     let clock = Span::millis(node.clock_offset_ms.unsigned_abs());
     vec![
         Text::plain(&*node.name),
         state,
+        Text::plain(roles(node.roles.as_deref())),
+        Text::plain(can(node.capabilities.as_ref())),
+        Text::number(node.jobs.map(|jobs| jobs.to_string()).unwrap_or_default()),
         Text::number(node.partitions.to_string()),
-        Text::number(lease),
         Text::number(format!("{}ms", node.lag_ms)),
         Text::number(if clock.is_zero() { clock.to_string() } else { format!("{sign}{clock}") }),
         Text::number(up(node.started_at, view.now)),

@@ -6,7 +6,7 @@ use std::{
 };
 
 use everytick_store::conformance::server::{Database, Server as Postgres};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::support::{Server, Sink, everytick, everytick_command, wait_for};
 
@@ -100,6 +100,42 @@ fn a_node_may_serve_only_the_api_or_only_run_jobs() {
     let delivered = sink.wait_for(2);
     assert!(delivered.iter().all(|delivery| delivery.headers["everytick-node"] == "plays"));
     assert_ne!(plays.everytick(&["job", "list"]).code, 0, "a node without the role api does not serve the API");
+}
+
+#[test]
+fn the_cluster_shows_roles_capabilities_and_jobs_and_a_dead_node_as_gone() {
+    let database = database();
+    let a = node(&database, "a", &["--enable-shell"]);
+    let b = node(&database, "b", &["--roles", "api"]);
+    wait_for_owners(&a, &[("a", 256), ("b", 0)]);
+    for name in ["x", "y"] {
+        a.everytick(&["job", "create", name, "--every", "1h", "--queue", "q"]).ok();
+    }
+    a.everytick(&["job", "create", "triggered", "--queue", "q"]).ok();
+    let view = a.everytick(&["cluster", "-o", "json"]).json();
+    let (first, second) = (&view["nodes"][0], &view["nodes"][1]);
+    assert_eq!((&first["roles"], &first["jobs"]), (&json!(["api", "scheduler", "dispatcher"]), &json!(2)));
+    assert_eq!(first["capabilities"], json!({"shell": true, "webhook_ranges": ["127.0.0.0/8"]}));
+    assert_eq!((&second["roles"], &second["jobs"]), (&json!(["api"]), &json!(0)));
+    assert_eq!(view["gone"], json!([]));
+    let table = a.everytick(&["cluster"]).ok();
+    let rows: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(rows[0][..6], ["NODE", "STATE", "ROLES", "CAN", "JOBS", "PARTS"], "{table}");
+    assert_eq!(rows[1][..6], ["a", "live", "all", "shell,127.0.0…", "2", "256"], "{table}");
+    assert_eq!(rows[2][..6], ["b", "live", "api", "127.0.0.0/8", "0", "0"], "{table}");
+
+    b.kill();
+    let gone = wait_for("the killed node to be gone", || {
+        let view = a.everytick(&["cluster", "-o", "json"]).json();
+        view["gone"].as_array().filter(|gone| !gone.is_empty()).map(|gone| gone[0].clone())
+    });
+    assert_eq!((&gone["name"], &gone["roles"]), (&json!("b"), &json!(["api"])));
+    let table = a.everytick(&["cluster"]).ok();
+    assert!(table.contains("b  gone since 2") && table.contains("(roles api, can 127.0.0.0/8"), "{table}");
+    let _again = node(&database, "b", &["--roles", "api"]);
+    wait_for("the node to return", || {
+        (a.everytick(&["cluster", "-o", "json"]).json()["gone"] == json!([])).then_some(())
+    });
 }
 
 #[test]

@@ -2,7 +2,10 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Server, wait_for};
+use crate::{
+    output::{on_terminal, plain},
+    support::{Server, wait_for},
+};
 
 fn with_shell() -> Server {
     Server::builder().flags(&["--enable-shell"]).start()
@@ -53,6 +56,36 @@ fn the_table_of_runs_fits_80_columns_and_shows_ids_that_commands_accept() {
     assert_ne!(again.trim(), failed);
     server.everytick(&["run", "get", "00000000"]).failed(3);
     assert!(server.everytick(&["run", "get", "01a1"]).failed(2).contains("at least 8 digits"));
+}
+
+#[test]
+fn tables_fit_80_columns_in_a_pipe_and_on_a_terminal() {
+    let server = with_shell();
+    let script = "echo this is a long command whose text does not fit into the column of a table";
+    let long = ["--cron", "0 2 * * 1-5", "--tz", "America/Argentina/Buenos_Aires", "--label", "team=billing"];
+    server.everytick(&[&["job", "create", "extract-orders-of-europe"][..], &long, &["--shell", script]].concat()).ok();
+    let after = ["--after", "extract-orders-of-europe", "--queue", "deliveries"];
+    server.everytick(&[&["job", "create", "load-orders"][..], &after].concat()).ok();
+    server.everytick(&["queue", "set", "deliveries", "--concurrency", "12", "--rate", "100/1m"]).ok();
+    server.everytick(&["job", "trigger", "extract-orders-of-europe", "--wait"]).ok();
+    wait_for("the child", || (!items(&server, &["job", "runs", "load-orders"]).is_empty()).then_some(()));
+    for (command, shown) in [
+        ("run list", "load-orders"),
+        ("job list", "extract-orders-of-europe"),
+        ("flow list", "running"),
+        ("cluster", "shell"),
+        ("queue list", "deliveries"),
+        ("audit", "trigger"),
+    ] {
+        let args: Vec<&str> = command.split(' ').collect();
+        let pipe = server.everytick(&args).ok();
+        let screen = plain(&on_terminal(&server, 80, &format!("everytick {command}")));
+        for text in [&pipe, &screen] {
+            assert!(text.contains(shown), "{command}: {text}");
+            let widest = text.lines().map(|line| line.chars().count()).max().unwrap();
+            assert!(widest <= 80, "{command}: {widest} columns:\n{text}");
+        }
+    }
 }
 
 #[test]

@@ -18,13 +18,13 @@ fn ran(server: &Server, script: &str) -> String {
 }
 
 /// What a command writes to a terminal of this width.
-fn on_terminal(server: &Server, columns: usize, command: &str) -> String {
+pub(crate) fn on_terminal(server: &Server, columns: usize, command: &str) -> String {
     let screen = server.script(&format!("script -qec 'stty cols {columns} rows 24; {command}' /dev/null </dev/null"));
     screen.replace("\r\n", "\n")
 }
 
 /// The lines of a screen without the colours that the command itself writes.
-fn plain(screen: &str) -> String {
+pub(crate) fn plain(screen: &str) -> String {
     let mut parts = screen.split("\x1b[");
     let first = parts.next().unwrap_or_default().to_owned();
     parts.fold(first, |text, part| text + part.split_once('m').map_or(part, |(_, rest)| rest))

@@ -35,8 +35,8 @@ pub mod types {
     pub use everytick_store::{
         Actor, AttemptRecord, AuditFilter, AuditRecord, BackfillPreview, BackfillRecord, BacklogAction, BacklogWork,
         CalendarPut, CalendarRecord, CancelledFlow, CancelledJob, ClaimBeat, Cluster, Created, EditJob, Edited,
-        FlowFilter, FlowNode, FlowRecord, IdempotencyKey, JobFilter, JobRecord, JobRef, NodeRecord, NodeRun, Page,
-        PartitionRecord, PutCalendar, QueueClaims, QueueRecord, Redrive, Redriven, RedrivenRun, RunFilter, RunRecord,
-        StoreError, UnreadableRow, UnreadableRows, WorkerClaim,
+        FlowFilter, FlowNode, FlowRecord, GoneNode, IdempotencyKey, JobFilter, JobRecord, JobRef, NodeRecord, NodeRun,
+        Page, PartitionRecord, PutCalendar, QueueClaims, QueueRecord, Redrive, Redriven, RedrivenRun, RunFilter,
+        RunRecord, StoreError, UnreadableRow, UnreadableRows, WorkerClaim,
     };
 }

@@ -1,7 +1,7 @@
 //! Reads for users: single records and lists, as the database has them. A query changes nothing and needs no loop, so a node that
 //! only serves the API has them too.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use everytick_domain::{
     calendar::Calendar,
@@ -10,7 +10,7 @@ use everytick_domain::{
     time::{DbTime, Span},
 };
 use everytick_store::{
-    AttemptRecord, AuditFilter, AuditRecord, BackfillRecord, CalendarRecord, Cluster, FlowFilter, FlowRecord,
+    AttemptRecord, AuditFilter, AuditRecord, BackfillRecord, CalendarRecord, Cluster, FlowFilter, FlowRecord, GoneNode,
     JobFilter, JobRecord, JobRef, Page, QueueRecord, Result, RunFilter, RunRecord, Store, UnreadableRows,
 };
 
@@ -174,6 +174,16 @@ impl Queries {
     /// The nodes, and the owners of the partitions.
     pub async fn cluster(&self) -> Result<Cluster> {
         self.store.cluster().await
+    }
+
+    /// The nodes that are gone since less than a day.
+    pub async fn gone_nodes(&self) -> Result<Vec<GoneNode>> {
+        self.store.load_gone_nodes().await
+    }
+
+    /// How many jobs with a next tick each partition has.
+    pub async fn count_jobs(&self) -> Result<BTreeMap<u16, u64>> {
+        self.store.count_jobs().await
     }
 
     /// Rows that could not be decoded, up to `limit` of them.

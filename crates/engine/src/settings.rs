@@ -25,6 +25,8 @@ pub struct Settings {
     pub region: Option<String>,
     /// Whether this node records ticks and delivers runs. If not, it only has a lease, so that the cluster lists it.
     pub may_own: bool,
+    /// The roles of this node, as the list of nodes shows them.
+    pub roles: Vec<&'static str>,
     /// This process, as its lease describes it to other nodes.
     pub process: Option<NodeProcess>,
     /// The addresses on which this node serves its API.
@@ -46,6 +48,7 @@ impl Default for Settings {
             claim_poll: Duration::from_secs(5),
             region: None,
             may_own: true,
+            roles: Vec::new(),
             process: None,
             listen: Vec::new(),
             replace_node: false,

@@ -17,7 +17,7 @@ use everytick_domain::{
     time::DbTime,
 };
 use everytick_store::{
-    AttemptRecord, AuditRecord, Limits, PartitionRecord, shared::flows::FlowRow, tx::requests::Made,
+    AttemptRecord, AuditRecord, GoneNode, Limits, PartitionRecord, shared::flows::FlowRow, tx::requests::Made,
 };
 
 use super::{
@@ -67,6 +67,8 @@ pub struct Db {
     pub(super) backfills: BTreeMap<BackfillId, BackfillRow>,
     pub(super) attempts: BTreeMap<(RunId, u32), AttemptRecord>,
     pub(super) leases: BTreeMap<String, LeaseRow>,
+    /// Nodes whose lease was removed.
+    pub(super) gone: Vec<GoneNode>,
     /// The highest lease fence ever issued. The next one is higher, also for a new lease row (I9).
     pub(super) lease_fence: Fence,
     pub(super) requests: BTreeMap<(TenantId, String), RequestRow>,
@@ -304,6 +306,7 @@ impl Db {
             backfills: BTreeMap::new(),
             attempts: BTreeMap::new(),
             leases: BTreeMap::new(),
+            gone: Vec::new(),
             lease_fence: Fence::default(),
             requests: BTreeMap::new(),
             audit: Vec::new(),

@@ -1,6 +1,6 @@
 //! Leases and partitions: joining, renewing, taking over, and the guard of every write of a node.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use everytick_domain::{
     home::{BlockClaim, Homes},
@@ -10,7 +10,8 @@ use everytick_domain::{
     time::{DbTime, Span},
 };
 use everytick_store::{
-    Beat, Cluster, Lease, NameOwner, NodeInfo, NodeRecord, OLD_CLAIM_AFTER, PartitionRecord, Result, StoreError,
+    Beat, Cluster, GoneNode, Lease, NameOwner, NodeInfo, NodeRecord, OLD_CLAIM_AFTER, PartitionRecord, Result,
+    StoreError,
 };
 
 use super::{db::Db, journal::Entry};
@@ -34,6 +35,17 @@ pub(super) struct LeaseRow {
 }
 
 impl LeaseRow {
+    pub(super) fn as_gone(&self) -> GoneNode {
+        GoneNode {
+            name: self.info.name.clone(),
+            region: self.info.region.clone(),
+            version: self.info.version.clone(),
+            can: self.info.can.clone(),
+            started_at: self.started_at,
+            gone_since: self.renewed_at,
+        }
+    }
+
     fn end(&mut self, fence: Fence) {
         self.until = DbTime::EPOCH;
         self.ended = true;
@@ -200,6 +212,25 @@ impl Db {
         };
         let nodes = self.leases.values().filter(|row| !row.ended).map(node).collect();
         Cluster { now, nodes, partitions: self.partitions.clone() }
+    }
+
+    pub(super) fn gone_nodes(&self, now: DbTime) -> Vec<GoneNode> {
+        let lives = |node: &GoneNode| self.leases.values().any(|row| !row.ended && row.info.name == node.name);
+        let from = now.minus(GoneNode::LISTED_FOR);
+        let ended = self.leases.values().filter(|row| row.ended).map(LeaseRow::as_gone);
+        let gone = ended.chain(self.gone.iter().cloned()).filter(|node| node.gone_since >= from && !lives(node));
+        let mut gone: Vec<GoneNode> = gone.collect();
+        gone.sort_by(|a, b| (b.gone_since, &a.name).cmp(&(a.gone_since, &b.name)));
+        gone.truncate(GoneNode::LISTED_MAX);
+        GoneNode::once_each(gone)
+    }
+
+    pub(super) fn count_jobs(&self) -> BTreeMap<u16, u64> {
+        let mut counted: BTreeMap<u16, u64> = self.partitions.iter().map(|row| (row.partition, 0)).collect();
+        for row in self.jobs.values().filter(|row| row.cursor.is_some()) {
+            *counted.entry(row.job.partition).or_default() += 1;
+        }
+        counted
     }
 
     pub(super) fn acquire(&mut self, lease: &Lease, asked: &PartitionSet, now: DbTime) -> Result<PartitionSet> {

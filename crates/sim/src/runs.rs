@@ -308,7 +308,9 @@ impl Db {
         let readable = |run: &ClaimedRun| self.call.readable_run(run.id) && self.call.readable_job(run.job);
         let found: Vec<_> = lost.into_values().filter(readable).take(limit).collect();
         if all == 0 {
-            self.leases.retain(|_, row| !dead.contains(&row.incarnation));
+            let forgotten = self.leases.extract_if(.., |_, row| dead.contains(&row.incarnation));
+            let forgotten: Vec<_> = forgotten.map(|(_, row)| row.as_gone()).collect();
+            self.gone.extend(forgotten);
         }
         Ok(found)
     }

@@ -1,6 +1,9 @@
 //! The store's transactions. Each method is one call to the simulated database.
 
-use std::sync::{Arc, PoisonError};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, PoisonError},
+};
 
 use async_trait::async_trait;
 use everytick_domain::{
@@ -13,10 +16,10 @@ use everytick_domain::{
 };
 use everytick_store::{
     AcceptedRun, Actor, AttemptRecord, AuditFilter, AuditRecord, Beat, Busy, CalendarPut, CalendarRecord, CancelledJob,
-    CancelledRun, ChangeMark, ChangedJob, Changes, ClaimedRun, Cluster, Created, EditJob, Edited, IdempotencyKey,
-    JobFilter, JobRecord, JobRef, JobTicks, KeptOutput, Lease, ListedClaims, LoadedJob, NewJob, NewRun, NodeInfo, Page,
-    Pruned, PutCalendar, Raise, RangeAnswer, RangePlan, Recorded, Redrive, Redriven, Result, RunFilter, RunRecord,
-    Settle, SettleAnswer, Store, Supersede, UnreadableRows, Waiting, WaitingRun, Walked,
+    CancelledRun, ChangeMark, ChangedJob, Changes, ClaimedRun, Cluster, Created, EditJob, Edited, GoneNode,
+    IdempotencyKey, JobFilter, JobRecord, JobRef, JobTicks, KeptOutput, Lease, ListedClaims, LoadedJob, NewJob, NewRun,
+    NodeInfo, Page, Pruned, PutCalendar, Raise, RangeAnswer, RangePlan, Recorded, Redrive, Redriven, Result, RunFilter,
+    RunRecord, Settle, SettleAnswer, Store, Supersede, UnreadableRows, Waiting, WaitingRun, Walked,
     tx::{calendar, cancel, create, edit, explain, redrive, trigger},
 };
 
@@ -58,6 +61,12 @@ impl Store for SimStore {
             None => db.cluster(now),
             Some(joined) => all_owned_by(db.cluster(now), joined),
         }))
+    }
+    async fn load_gone_nodes(&self) -> Result<Vec<GoneNode>> {
+        call!(self, Read, [], |db, now| Ok(db.gone_nodes(now)))
+    }
+    async fn count_jobs(&self) -> Result<BTreeMap<u16, u64>> {
+        call!(self, Read, [], |db, _now| Ok(db.count_jobs()))
     }
     async fn acquire(&self, lease: &Lease, partitions: &PartitionSet) -> Result<PartitionSet> {
         let lies = self.lied_to.is_some();

@@ -88,6 +88,10 @@ pub trait Store: QueueStore + BackfillStore + FlowStore {
     async fn leave(&self, lease: &Lease) -> Result<()>;
     /// The live nodes, and the owner of each partition.
     async fn cluster(&self) -> Result<Cluster>;
+    /// Nodes that have no lease and were alive within [`GoneNode::LISTED_FOR`], the last one first.
+    async fn load_gone_nodes(&self) -> Result<Vec<GoneNode>>;
+    /// How many jobs with a next tick each partition has, counted up to [`JOBS_COUNTED_MAX`] in all.
+    async fn count_jobs(&self) -> Result<BTreeMap<u16, u64>>;
     /// Acquires those of the partitions that are free, or whose owner's lease has expired or ended. A dead owner is
     /// fenced first, which waits for its executing statements. Each acquired partition gets a higher fence. Returns
     /// those of the requested partitions that the node now owns.

@@ -35,6 +35,9 @@ struct Published {
     webhook_ranges: Vec<IpNet>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     kinds: Vec<String>,
+    /// The roles of the node, which only the list of nodes shows.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    roles: Vec<String>,
 }
 
 impl Capabilities {
@@ -59,6 +62,12 @@ impl Capabilities {
 
     #[must_use]
     pub fn publish(&self) -> String {
+        self.publish_with(&[])
+    }
+
+    /// The published form of a node with these roles.
+    #[must_use]
+    pub fn publish_with(&self, roles: &[&str]) -> String {
         let mut webhook_ranges = self.addresses.allowed().to_vec();
         // Sorted: two nodes with the same flags in another order can deliver the same.
         webhook_ranges.sort_unstable();
@@ -67,13 +76,14 @@ impl Capabilities {
         let others = self.kinds.iter().filter(|kind| **kind != TargetKind::Shell);
         let kinds = others.map(|kind| kind.word().to_owned()).collect();
         // Cannot fail: booleans, ranges and names always serialize.
-        serde_json::to_string(&Published { shell, webhook_ranges, kinds }).unwrap_or_default()
+        let roles = roles.iter().map(|role| (*role).to_owned()).collect();
+        serde_json::to_string(&Published { shell, webhook_ranges, kinds, roles }).unwrap_or_default()
     }
 
     /// `None` for text that this release cannot parse.
     #[must_use]
     pub fn read(published: &str) -> Option<Self> {
-        let Published { shell, webhook_ranges, kinds } = serde_json::from_str(published).ok()?;
+        let Published { shell, webhook_ranges, kinds, roles: _ } = serde_json::from_str(published).ok()?;
         let named = kinds.iter().filter_map(|word| TargetKind::from_word(word));
         let kinds = named.chain(shell.then_some(TargetKind::Shell)).collect();
         Some(Self { kinds, addresses: AddressPolicy::new(webhook_ranges) })

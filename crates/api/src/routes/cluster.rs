@@ -19,5 +19,6 @@ pub(crate) async fn get_cluster(State(api): Shared, params: Params) -> Result<Js
     params.finish()?;
     let cluster = api.queries().cluster().await?;
     let unreadable = api.queries().unreadable(UNREADABLE_LISTED_MAX).await?;
-    Ok(Json(ClusterView::new(&cluster, unreadable)))
+    let (gone, jobs) = (api.queries().gone_nodes().await?, api.queries().count_jobs().await?);
+    Ok(Json(ClusterView::new(&cluster, gone, &jobs, unreadable)))
 }

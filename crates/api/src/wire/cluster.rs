@@ -1,7 +1,9 @@
 //! The answer of `/cluster`.
 
+use std::collections::BTreeMap;
+
 use everytick_domain::{ids::Incarnation, time::DbTime};
-use everytick_engine::types::{Cluster, NodeRecord, PartitionRecord, UnreadableRow, UnreadableRows};
+use everytick_engine::types::{Cluster, GoneNode, NodeRecord, PartitionRecord, UnreadableRow, UnreadableRows};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -20,7 +22,27 @@ pub(crate) struct ClusterView {
     /// Up to 20 of them, the most recently seen first.
     unreadable: Vec<UnreadableView>,
     nodes: Vec<NodeView>,
+    /// Nodes that stopped or lost their lease during the last day and have not returned, the last one first; at most 100.
+    gone: Vec<GoneView>,
     partitions: Vec<PartitionView>,
+}
+
+/// A node that is gone.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct GoneView {
+    name: String,
+    region: Option<String>,
+    version: String,
+    /// As of a node that is alive.
+    roles: Option<Vec<String>>,
+    /// As of a node that is alive.
+    #[schema(value_type = Option<Object>)]
+    capabilities: Option<serde_json::Value>,
+    #[schema(value_type = String, format = DateTime)]
+    started_at: DbTime,
+    /// The last renewal of its lease.
+    #[schema(value_type = String, format = DateTime)]
+    gone_since: DbTime,
 }
 
 /// A stored row that cannot be decoded: it is damaged, or a later release wrote it. Nodes skip it and continue with the others.
@@ -49,6 +71,11 @@ pub(crate) struct NodeView {
     holds: bool,
     /// How many partitions it owns.
     partitions: usize,
+    /// How many jobs with a next tick are in its partitions. A cluster counts up to 1,000,000 jobs, evenly divided among the
+    /// partitions.
+    jobs: u64,
+    /// `api`, `scheduler`, `dispatcher`; `null` for a node of the previous release.
+    roles: Option<Vec<String>>,
     #[schema(value_type = String, format = DateTime)]
     started_at: DbTime,
     #[schema(value_type = String, format = DateTime)]
@@ -85,7 +112,12 @@ pub(crate) struct PartitionView {
 }
 
 impl ClusterView {
-    pub(crate) fn new(cluster: &Cluster, unreadable: UnreadableRows) -> Self {
+    pub(crate) fn new(
+        cluster: &Cluster,
+        gone: Vec<GoneNode>,
+        jobs: &BTreeMap<u16, u64>,
+        unreadable: UnreadableRows,
+    ) -> Self {
         let live = |node: &&NodeRecord| node.until > cluster.now;
         let name = |holder: Option<Incarnation>| {
             let node = cluster.nodes.iter().filter(live).find(|node| Some(node.incarnation) == holder)?;
@@ -98,13 +130,19 @@ impl ClusterView {
             fence: row.fence.raw(),
             since: row.since,
         };
+        let owned = |node: &NodeRecord| {
+            let own = cluster.partitions.iter().filter(|row| row.owner == Some(node.incarnation));
+            own.map(|row| row.partition).collect::<Vec<_>>()
+        };
         let node = |node: &NodeRecord| NodeView {
             name: node.name.clone(),
             region: node.region.clone(),
             version: node.version.clone(),
             state: if live(&node) { "live" } else { "expired" },
             holds: node.may_own,
-            partitions: cluster.partitions.iter().filter(|row| row.owner == Some(node.incarnation)).count(),
+            partitions: owned(node).len(),
+            jobs: owned(node).iter().filter_map(|partition| jobs.get(partition)).sum(),
+            roles: Published::read(node.can.as_deref()).roles,
             started_at: node.started_at,
             renewed_at: node.renewed_at,
             lease_until: node.until,
@@ -112,7 +150,7 @@ impl ClusterView {
             clock_offset_ms: node.clock_offset_ms,
             host: node.process.as_ref().map(|process| process.host.clone()),
             pid: node.process.as_ref().map(|process| process.pid),
-            capabilities: node.can.as_deref().and_then(|can| serde_json::from_str(can).ok()),
+            capabilities: Published::read(node.can.as_deref()).capabilities,
             incarnation: node.incarnation.to_string(),
         };
         let partitions: Vec<_> = cluster.partitions.iter().map(partition).collect();
@@ -123,6 +161,7 @@ impl ClusterView {
             unreadable_rows: unreadable.count,
             unreadable: unreadable.rows.into_iter().map(UnreadableView::from).collect(),
             nodes: cluster.nodes.iter().map(node).collect(),
+            gone: gone.into_iter().map(GoneView::from).collect(),
             partitions,
         }
     }
@@ -131,5 +170,37 @@ impl ClusterView {
 impl From<UnreadableRow> for UnreadableView {
     fn from(row: UnreadableRow) -> Self {
         Self { table: row.table, key: row.key, error: row.error, seen_at: row.seen_at }
+    }
+}
+
+impl From<GoneNode> for GoneView {
+    fn from(node: GoneNode) -> Self {
+        let Published { capabilities, roles } = Published::read(node.can.as_deref());
+        Self {
+            name: node.name,
+            region: node.region,
+            version: node.version,
+            roles,
+            capabilities,
+            started_at: node.started_at,
+            gone_since: node.gone_since,
+        }
+    }
+}
+
+/// What a node publishes about itself, in the two parts that the API shows.
+#[derive(Default)]
+struct Published {
+    capabilities: Option<serde_json::Value>,
+    roles: Option<Vec<String>>,
+}
+
+impl Published {
+    fn read(can: Option<&str>) -> Self {
+        let Some(mut value) = can.and_then(|can| serde_json::from_str::<serde_json::Value>(can).ok()) else {
+            return Self::default();
+        };
+        let roles = value.as_object_mut().and_then(|fields| fields.remove("roles"));
+        Self { capabilities: Some(value), roles: roles.and_then(|roles| serde_json::from_value(roles).ok()) }
     }
 }

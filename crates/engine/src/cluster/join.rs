@@ -63,7 +63,7 @@ pub(crate) async fn join(parts: &Parts, incarnation: Incarnation, clock: &DbCloc
 pub(crate) fn info(parts: &Parts, may_own: bool) -> NodeInfo {
     let settings = &parts.settings;
     NodeInfo {
-        can: Some(parts.target.capabilities().publish()),
+        can: Some(parts.target.capabilities().publish_with(&settings.roles)),
         listen: (!settings.listen.is_empty()).then(|| assign::listen_text(&settings.listen)),
         region: settings.region.clone(),
         may_own: settings.may_own && may_own,

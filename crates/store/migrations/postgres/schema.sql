@@ -150,6 +150,15 @@ table flows
     graph text not null
     constraint flows_pkey PRIMARY KEY (id)
 
+table gone_nodes
+    node text collate "C" not null
+    region text
+    version text not null
+    can text
+    started_at bigint not null
+    renewed_at bigint not null
+    constraint gone_nodes_pkey PRIMARY KEY (node)
+
 table job_parents
     tenant integer not null
     child uuid not null

@@ -156,6 +156,15 @@ CREATE TABLE flows (
     graph text not null
 ) strict, without rowid;
 
+CREATE TABLE gone_nodes (
+    node text not null primary key,
+    region text,
+    version text not null,
+    can text,
+    started_at integer not null,
+    renewed_at integer not null
+) strict, without rowid;
+
 CREATE TABLE job_parents (
     tenant integer not null,
     child blob not null,

@@ -84,6 +84,7 @@ pub(super) async fn load_lost(store: &DbStore, lease: &Lease, limit: usize) -> R
         }
         let (found, skipped) = listed_until(&mut tx, incarnation, limit - lost.len()).await?;
         if found.is_empty() && !skipped {
+            node::note_gone(&mut tx, incarnation).await?;
             tx.execute(query!("open_claims/forget_lease", incarnation.uuid())).await?;
         }
         lost.extend(found);

@@ -1,6 +1,8 @@
 //! The lease of a node and the partitions that it owns: join, renew, raise the fence, leave. `lease.rs` of each database
 //! has the check that other transactions make under a lease.
 
+use std::collections::BTreeMap;
+
 use everytick_domain::{
     ids::{Fence, Incarnation, RunId},
     partition::PartitionSet,
@@ -12,7 +14,8 @@ use uuid::Uuid;
 use super::{DbRow, DbStore, DbTx, lease, lost, rows};
 use crate::tx::Tx as _;
 use crate::{
-    Beat, Cluster, Lease, NodeInfo, NodeProcess, NodeRecord, OLD_CLAIM_AFTER, PartitionRecord, Result, Store as _,
+    Beat, Cluster, GoneNode, JOBS_COUNTED_MAX, Lease, NodeInfo, NodeProcess, NodeRecord, OLD_CLAIM_AFTER,
+    PartitionRecord, Result, Store as _,
 };
 
 pub(super) async fn join(
@@ -150,6 +153,40 @@ pub(super) async fn cluster(store: &DbStore) -> Result<Cluster> {
         nodes: tx.unreadable.each("leases", &nodes, node),
         partitions: tx.unreadable.each("partitions", &partitions, partition),
     })
+}
+
+pub(super) async fn gone_nodes(store: &DbStore) -> Result<Vec<GoneNode>> {
+    let mut tx = store.read("list the nodes that are gone").await?;
+    let from = tx.read_clock().await?.minus(GoneNode::LISTED_FOR);
+    let query = query!("leases/gone_nodes", from.millis(), rows::limit(GoneNode::LISTED_MAX));
+    let found = tx.fetch_all(query).await?;
+    let node = |row: &DbRow| {
+        Ok(GoneNode {
+            name: row.try_get("node")?,
+            region: row.try_get("region")?,
+            version: row.try_get("version")?,
+            can: row.try_get("can")?,
+            started_at: rows::at(row, "started_at")?,
+            gone_since: rows::at(row, "renewed_at")?,
+        })
+    };
+    Ok(GoneNode::once_each(tx.unreadable.each("leases", &found, node)))
+}
+
+/// Notes the node of an ended lease as gone, before the lease is removed.
+pub(super) async fn note_gone(tx: &mut DbTx, incarnation: Incarnation) -> Result<()> {
+    tx.execute(query!("leases/note_gone", incarnation.uuid())).await?;
+    let before = tx.now.minus(GoneNode::LISTED_FOR);
+    tx.execute(query!("leases/prune_gone", before.millis())).await?;
+    Ok(())
+}
+
+pub(super) async fn count_jobs(store: &DbStore) -> Result<BTreeMap<u16, u64>> {
+    let mut tx = store.read("count the jobs of the partitions").await?;
+    let most = rows::limit(JOBS_COUNTED_MAX / usize::from(store.partitions()).max(1));
+    let found = tx.fetch_all(query!("partitions/count_jobs", most)).await?;
+    let counted = |row: &DbRow| Ok((rows::partition_of(row)?, row.try_get::<i64, _>("jobs")?.unsigned_abs()));
+    Ok(tx.decode_all(&found, counted)?.into_iter().collect())
 }
 
 pub(super) async fn acquire(store: &DbStore, lease: &Lease, asked: &PartitionSet) -> Result<PartitionSet> {

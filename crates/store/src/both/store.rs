@@ -1,6 +1,6 @@
 //! The calls of [`Store`]. `reads`, `writes` and `slow` limit the time of a call, where the database is remote.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use async_trait::async_trait;
 use everytick_domain::{
@@ -20,9 +20,9 @@ use crate::tx::{calendar, cancel as cancels, create, explain as explains, in_rea
 use crate::{
     AcceptedRun, Actor, AttemptRecord, AuditFilter, AuditRecord, BacklogStep, Beat, Busy, CalendarPut, CalendarRecord,
     CancelledJob, CancelledRun, ChangeMark, ChangedJob, Changes, ClaimedRun, Cluster, Created, EditJob, Edited,
-    IdempotencyKey, JobFilter, JobRecord, JobRef, JobTicks, KeptOutput, Lease, ListedClaims, LoadedJob, NewJob, NewRun,
-    NodeInfo, Page, Pruned, PutCalendar, Raise, RangeAnswer, RangePlan, Recorded, Redrive, Redriven, Result, RunFilter,
-    RunRecord, Settle, SettleAnswer, Store, Supersede, UnreadableRows, Waiting, WaitingRun, Walked,
+    GoneNode, IdempotencyKey, JobFilter, JobRecord, JobRef, JobTicks, KeptOutput, Lease, ListedClaims, LoadedJob,
+    NewJob, NewRun, NodeInfo, Page, Pruned, PutCalendar, Raise, RangeAnswer, RangePlan, Recorded, Redrive, Redriven,
+    Result, RunFilter, RunRecord, Settle, SettleAnswer, Store, Supersede, UnreadableRows, Waiting, WaitingRun, Walked,
 };
 
 #[async_trait]
@@ -50,6 +50,12 @@ impl Store for DbStore {
     }
     async fn cluster(&self) -> Result<Cluster> {
         self.reads(node::cluster(self)).await
+    }
+    async fn load_gone_nodes(&self) -> Result<Vec<GoneNode>> {
+        self.reads(node::gone_nodes(self)).await
+    }
+    async fn count_jobs(&self) -> Result<BTreeMap<u16, u64>> {
+        self.reads(node::count_jobs(self)).await
     }
     async fn acquire(&self, lease: &Lease, partitions: &PartitionSet) -> Result<PartitionSet> {
         self.writes(node::acquire(self, lease, partitions)).await

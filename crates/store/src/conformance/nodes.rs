@@ -2,7 +2,7 @@
 
 use everytick_domain::{ids::RunId, time::Span};
 
-use super::{Bench, START, TTL, incarnation, s};
+use super::{Bench, START, TTL, incarnation, pause, s, spec};
 use crate::{Beat, Lease, NodeInfo, NodeProcess, StoreError, TakeOver};
 
 /// The rules of this file.
@@ -24,6 +24,8 @@ macro_rules! conformance_nodes {
             lease_fences_increase_even_when_the_clock_goes_back,
             the_cluster_lists_nodes_with_their_join_and_renewal_data,
             a_node_that_left_or_was_replaced_is_not_listed,
+            a_node_is_listed_as_gone_for_a_day_unless_it_returns,
+            the_jobs_of_each_partition_are_counted,
         }
     };
 }
@@ -172,4 +174,53 @@ pub async fn a_renewal_records_the_status_of_the_node(bench: &Bench) {
         bench.store.retire(&Lease { fence: Default::default(), ..lease }).await,
         Err(StoreError::LeaseLost)
     ));
+}
+
+pub async fn a_node_is_listed_as_gone_for_a_day_unless_it_returns(bench: &Bench) {
+    let gone = async || {
+        let gone = bench.store.load_gone_nodes().await.unwrap();
+        gone.into_iter().map(|node| (node.name, node.gone_since)).collect::<Vec<_>>()
+    };
+    let info = NodeInfo { region: Some("north".into()), can: Some("{}".into()), ..NodeInfo::named("a") };
+    let (lease, _) = bench.store.join(&info, incarnation(1), TTL).await.unwrap();
+    bench.go(5);
+    bench.store.renew(&lease, TTL, &Beat::of(RunId::floor(START))).await.unwrap();
+    assert_eq!(gone().await, []);
+    bench.go(60);
+    // The lease expired, and the next node fences it and removes it.
+    let other = bench.join("b", 2).await;
+    let expected = [("a".to_owned(), s(5))];
+    for _ in 0..2 {
+        bench.store.load_lost(&other, 10).await.unwrap();
+        assert_eq!(gone().await, expected);
+    }
+    let node = bench.store.load_gone_nodes().await.unwrap().remove(0);
+    assert_eq!((node.region.as_deref(), node.can.as_deref(), node.started_at), (Some("north"), Some("{}"), START));
+    bench.go(61);
+    let back = bench.join("a", 3).await;
+    let seen: Vec<_> = gone().await.into_iter().map(|(name, _)| name).collect();
+    assert!(!seen.contains(&"a".to_owned()), "{seen:?}");
+    bench.store.leave(&back).await.unwrap();
+    bench.go(62);
+    let last = bench.join("c", 4).await;
+    bench.store.load_lost(&last, 10).await.unwrap();
+    assert!(gone().await.contains(&("a".to_owned(), s(61))), "the last start counts: {:?}", gone().await);
+    bench.go(24 * 3_600 + 61);
+    assert!(gone().await.contains(&("a".to_owned(), s(61))));
+    bench.go(24 * 3_600 + 62);
+    assert!(!gone().await.iter().any(|(name, _)| name == "a"), "after a day: {:?}", gone().await);
+}
+
+pub async fn the_jobs_of_each_partition_are_counted(bench: &Bench) {
+    let mut expected = std::collections::BTreeMap::<u16, u64>::new();
+    for name in ["a", "b", "c"] {
+        *expected.entry(bench.create(spec(name)).await.partition).or_default() += 1;
+    }
+    let paused = bench.create(spec("paused")).await;
+    bench.edit("paused", pause()).await;
+    let counted = bench.store.count_jobs().await.unwrap();
+    assert_eq!(counted.len(), usize::from(bench.store.partitions()));
+    assert!(counted.contains_key(&paused.partition));
+    let counted: std::collections::BTreeMap<u16, u64> = counted.into_iter().filter(|(_, jobs)| *jobs > 0).collect();
+    assert_eq!(counted, expected, "a paused job has no next tick");
 }

@@ -335,7 +335,7 @@ struct Step {
     works_from: i32,
 }
 
-const STEPS: [Step; 8] = [
+const STEPS: [Step; 9] = [
     Step { name: "first", text: include_str!("../../migrations/postgres/0001_first.sql"), works_from: 1 },
     Step { name: "calendars", text: include_str!("../../migrations/postgres/0002_calendars.sql"), works_from: 1 },
     Step { name: "queues", text: include_str!("../../migrations/postgres/0003_queues.sql"), works_from: 1 },
@@ -345,6 +345,7 @@ const STEPS: [Step; 8] = [
     Step { name: "short", text: include_str!("../../migrations/postgres/0006_short.sql"), works_from: 1 },
     Step { name: "trust", text: include_str!("../../migrations/postgres/0007_trust.sql"), works_from: 1 },
     Step { name: "first day", text: include_str!("../../migrations/postgres/0008_first_day.sql"), works_from: 1 },
+    Step { name: "gone nodes", text: include_str!("../../migrations/postgres/0009_gone_nodes.sql"), works_from: 1 },
 ];
 
 /// A statement that changes a table waits this long for its lock. Meanwhile all other statements on the table queue

@@ -182,6 +182,7 @@ fn migrator() -> Migrator {
         (6, "flows", include_str!("../../migrations/sqlite/0006_flows.sql")),
         (7, "trust", include_str!("../../migrations/sqlite/0007_trust.sql")),
         (8, "first day", include_str!("../../migrations/sqlite/0008_first_day.sql")),
+        (9, "gone nodes", include_str!("../../migrations/sqlite/0009_gone_nodes.sql")),
     ];
     let step = |(version, name, text): (i64, &'static str, &'static str)| {
         Migration::new(version, name.into(), MigrationType::Simple, text.into_sql_str(), false)

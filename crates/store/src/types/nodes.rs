@@ -210,6 +210,36 @@ pub struct NodeRecord {
     pub listen: Option<String>,
 }
 
+/// A node whose last lease has ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct GoneNode {
+    pub name: String,
+    pub region: Option<String>,
+    pub version: String,
+    /// As in [`NodeRecord`].
+    pub can: Option<String>,
+    pub started_at: DbTime,
+    /// The last renewal of its lease.
+    pub gone_since: DbTime,
+}
+
+impl GoneNode {
+    /// How long a node is listed as gone.
+    pub const LISTED_FOR: Span = Span::days(1);
+    /// Starts of nodes that a list reads.
+    pub const LISTED_MAX: usize = 100;
+
+    /// Keeps the first of each name.
+    #[must_use]
+    pub fn once_each(nodes: Vec<Self>) -> Vec<Self> {
+        let mut seen = std::collections::BTreeSet::new();
+        nodes.into_iter().filter(|node| seen.insert(node.name.clone())).collect()
+    }
+}
+
+/// The jobs of a cluster are counted up to this many, evenly divided among the partitions.
+pub const JOBS_COUNTED_MAX: usize = 1_000_000;
+
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PartitionRecord {
     pub partition: u16,
