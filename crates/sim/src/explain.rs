@@ -1,10 +1,7 @@
 //! The verbs of explanations on maps.
 
-use std::sync::Arc;
-
 use async_trait::async_trait;
 use everytick_domain::{
-    calendar::Calendar,
     explain::{Backfilled, ClaimFacts, QueueFacts},
     ids::{JobId, RunId, TenantId},
     plan::SkipRange,
@@ -37,9 +34,6 @@ impl ExplainTx for SimTx<'_> {
     }
     async fn backfills_over(&mut self, job: JobId, at: DbTime) -> Result<Vec<Backfilled>> {
         Ok(self.db.backfills_over(job, at))
-    }
-    async fn calendars_named(&mut self, tenant: TenantId, names: &[String]) -> Result<Vec<Arc<Calendar>>> {
-        Ok(self.db.calendars_named(tenant, names))
     }
     async fn audit_of(&mut self, tenant: TenantId, subject: &str, limit: usize) -> Result<Vec<AuditRecord>> {
         let trail = self.db.audit.iter().filter(|(owner, record)| *owner == tenant && record.subject == subject);

@@ -11,7 +11,7 @@ use everytick_domain::{
     ids::{Fence, Incarnation, JobId, RunId, TenantId},
     job::Overlap,
     mutant::Mutant,
-    output::{LogPart, append},
+    output::LogPart,
     overlap::{JobRuns, Open},
     queue::{CLAIM_RUNS_MAX, Candidate, JobLoad, QueueLimits, choose},
     run::State,
@@ -20,13 +20,15 @@ use everytick_domain::{
 
 use super::{
     Point, SimStore,
-    call::call,
+    call::{call, script},
     db::{Db, JobRow, WaitingRow},
     runs::claimed_run,
+    tx::SimTx,
 };
 use everytick_store::{
     Actor, ClaimBeat, ClaimQueue, LoadedClaim, OverdueClaim, Page, QueueClaims, QueueLook, QueueRecord, QueueStore,
-    Result, SettleAnswer, StoreError, Success, WorkerClaim, shared::limits_detail,
+    Result, SettleAnswer, StoreError, Success, WorkerClaim,
+    tx::queue::{self, QueueTx},
 };
 
 /// A worker's claim on a run.
@@ -60,11 +62,13 @@ impl QueueStore for SimStore {
         call!(self, Claim, [ask], |db, now| Ok(db.claim_queue(&ask, now)))
     }
     async fn beat_claim(&self, tenant: TenantId, run: RunId, fence: Fence, lease: Span) -> Result<ClaimBeat> {
-        call!(self, Renew, [], |db, now| db.beat_claim(tenant, run, fence, now.plus(lease)))
+        script!(self, Renew, "extend a worker's claim", [], |tx| queue::beat_claim(tx, tenant, run, fence, lease))
     }
     async fn log_claim(&self, tenant: TenantId, run: RunId, fence: Fence, part: LogPart<'_>) -> Result<bool> {
-        let (missing, text) = (part.missing, part.text.replace('\0', "\u{fffd}"));
-        call!(self, Renew, [], |db, _| db.log_claim(tenant, run, fence, LogPart { missing, text: &text }))
+        let LogPart { missing, text } = part;
+        script!(self, Renew, "append to a worker's log", [text], |tx| {
+            queue::log_claim(tx, tenant, run, fence, LogPart { missing, text: &text })
+        })
     }
     async fn claim_log(&self, tenant: TenantId, run: RunId) -> Result<Option<String>> {
         call!(self, Read, [], |db, _| {
@@ -107,15 +111,35 @@ impl QueueStore for SimStore {
         Ok(())
     }
     async fn set_queue(&self, tenant: TenantId, actor: &Actor, name: &str, limits: QueueLimits) -> Result<()> {
-        call!(self, Ask, [actor, name], |db, now| {
-            let row = db.queues.entry((tenant, name.clone())).or_default();
-            if row.limits.rate != limits.rate {
-                row.spent_until = 0;
-            }
-            row.limits = limits;
-            db.note(tenant, &actor, "limit", format!("queue {name}"), limits_detail(&limits), now);
-            Ok(())
-        })
+        script!(self, Ask, "set queue limits", [actor, name], |tx| queue::set_queue(tx, tenant, &actor, &name, limits))
+    }
+}
+
+#[async_trait]
+impl QueueTx for SimTx<'_> {
+    async fn extend_claim(&mut self, tenant: TenantId, run: RunId, fence: Fence, until: DbTime) -> Result<bool> {
+        let Some(claim) = self.db.worker_claim(tenant, run, fence) else { return Ok(false) };
+        if !claim.queue.is_empty() {
+            claim.until = until;
+        }
+        Ok(true)
+    }
+    async fn lock_log(&mut self, tenant: TenantId, run: RunId, fence: Fence) -> Result<Option<Option<String>>> {
+        Ok(self.db.worker_claim(tenant, run, fence).map(|claim| claim.log.clone()))
+    }
+    async fn set_log(&mut self, run: RunId, log: &str) -> Result<()> {
+        if let Some(claim) = self.db.worker_claims.get_mut(&run) {
+            claim.log = Some(log.to_owned());
+        }
+        Ok(())
+    }
+    async fn set_limits(&mut self, tenant: TenantId, name: &str, limits: QueueLimits) -> Result<()> {
+        let row = self.db.queues.entry((tenant, name.to_owned())).or_default();
+        if row.limits.rate != limits.rate {
+            row.spent_until = 0;
+        }
+        row.limits = limits;
+        Ok(())
     }
 }
 
@@ -211,25 +235,6 @@ impl Db {
 
     fn worker_claim(&mut self, tenant: TenantId, run: RunId, fence: Fence) -> Option<&mut WorkerClaimRow> {
         self.worker_claims.get_mut(&run).filter(|claim| claim.tenant == tenant && claim.fence == fence)
-    }
-
-    fn beat_claim(&mut self, tenant: TenantId, run: RunId, fence: Fence, until: DbTime) -> Result<ClaimBeat> {
-        if let Some(claim) = self.worker_claim(tenant, run, fence) {
-            if !claim.queue.is_empty() {
-                claim.until = until;
-            }
-            return Ok(ClaimBeat::Held { until });
-        }
-        let state = self.get_run(tenant, run)?.state;
-        Ok(if state == State::Cancelled { ClaimBeat::Cancelled } else { ClaimBeat::Stale })
-    }
-
-    fn log_claim(&mut self, tenant: TenantId, run: RunId, fence: Fence, part: LogPart<'_>) -> Result<bool> {
-        let Some(claim) = self.worker_claim(tenant, run, fence) else {
-            return self.get_run(tenant, run).map(|_| false);
-        };
-        claim.log = Some(append(claim.log.as_deref(), part));
-        Ok(true)
     }
 
     fn overdue_claims(&self, now: DbTime, grace: Span, limit: usize) -> Vec<OverdueClaim> {

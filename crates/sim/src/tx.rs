@@ -26,7 +26,7 @@ use everytick_store::{
     Actor, Created, IdempotencyKey, JobRef, Lease, Limits, OpenRun, Result, RunRecord, StoreError,
     shared::is_announced,
     tx::{
-        JobRow, RequestedRun, Tx,
+        JobRow, RequestedRun, SharedTx, Tx,
         requests::{Made, StoredRequest},
     },
 };
@@ -91,6 +91,9 @@ impl SimTx<'_> {
         self.db.insert_waiting(id, run, waiting, None, self.at);
     }
 }
+
+/// The caller has exclusive access, so no verb locks.
+impl SharedTx for SimTx<'_> {}
 
 #[async_trait]
 impl Tx for SimTx<'_> {
@@ -163,7 +166,7 @@ impl Tx for SimTx<'_> {
         self.db.claim_block(claim);
         Ok(())
     }
-    async fn lock_calendars(&mut self, tenant: TenantId, names: &[String]) -> Result<Vec<Arc<Calendar>>> {
+    async fn calendars_named(&mut self, tenant: TenantId, names: &[String]) -> Result<Vec<Arc<Calendar>>> {
         Ok(self.db.calendars_named(tenant, names))
     }
     async fn insert_jobs(&mut self, _: TenantId, _: &Actor, created: &[&Created]) -> Result<()> {

@@ -12,7 +12,6 @@ mod clock;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod crons;
-mod decode;
 mod error;
 mod facts;
 mod failures;

@@ -47,7 +47,7 @@ pub struct WorkerClaim {
 /// The answer to a heartbeat.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ClaimBeat {
-    Held {
+    Extended {
         until: DbTime,
     },
     /// The run was cancelled: the worker must stop the work.

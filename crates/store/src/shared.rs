@@ -5,7 +5,6 @@ pub use crate::{
     announced::is_announced,
     crons::CRONS,
     failures::{Search, page as page_of_runs},
-    queues::limits_detail,
 };
 
 pub mod backfills {

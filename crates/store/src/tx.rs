@@ -10,7 +10,7 @@
 //! - Read the clock after the locks ([`Tx::read_clock`]).
 //! - Lock order: partitions, calendars, epochs in ascending id, tenants, waiting rows, runs.
 //! - A script may return an error at any point: the caller rolls the transaction back.
-//! - A store with one writer needs no locks. The default of each `lock_` verb does nothing.
+//! - A store with one writer needs no locks ([`SharedTx`]).
 
 pub mod backfill;
 pub mod calendar;
@@ -20,6 +20,7 @@ mod edges;
 pub mod edit;
 pub mod explain;
 pub mod flow;
+pub mod queue;
 pub mod redrive;
 pub mod requests;
 pub mod trigger;
@@ -35,16 +36,17 @@ use everytick_domain::{
     edit::Edit,
     flow::{Edges, When},
     home::{BlockClaim, Homes},
-    ids::{Epoch, JobId, RunId, TenantId},
+    ids::{BackfillId, Epoch, JobId, RunId, TenantId},
     job::Job,
     overlap::OpenRuns,
-    plan::SkipRange,
+    plan::{SkipRange, TickRow},
     run::State,
     time::DbTime,
 };
 
 use crate::{
-    Actor, BacklogAction, Created, IdempotencyKey, JobRef, Lease, Limits, OpenRun, Result, RunRecord, StoreError,
+    Actor, BacklogAction, Created, IdempotencyKey, JobRef, JobTicks, Lease, Limits, OpenRun, RecordRow, Result,
+    RunRecord, StoreError,
 };
 use requests::{Made, StoredRequest};
 
@@ -54,6 +56,21 @@ pub struct JobRow {
     pub job: Job,
     pub epoch: Epoch,
     pub cursor: Option<DbTime>,
+}
+
+impl JobRow {
+    /// Ticks of this definition, which an edit records before it replaces the definition.
+    pub fn ticks<'a>(&self, partition: u16, ticks: impl IntoIterator<Item = &'a TickRow>) -> JobTicks {
+        JobTicks {
+            job: self.job.id,
+            tenant: self.job.tenant,
+            partition,
+            epoch: self.epoch,
+            priority: self.job.spec.priority,
+            key: self.job.spec.key_of(None),
+            rows: ticks.into_iter().map(|tick| RecordRow { tick: tick.clone(), born_claimed: false }).collect(),
+        }
+    }
 }
 
 /// What a lock of jobs excludes.
@@ -75,9 +92,66 @@ pub struct RequestedRun<'a> {
     pub payload: Option<&'a String>,
 }
 
+/// The verbs that only a database shared by many nodes needs. A store with one writer keeps the defaults, which do
+/// nothing.
+#[async_trait]
+pub trait SharedTx: Send {
+    /// Notifies the owners of jobs, when this transaction commits, that jobs have changed.
+    async fn notify_owners(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    // Locks.
+
+    /// Serializes requests under one key until the transaction ends.
+    async fn lock_key(&mut self, _tenant: TenantId, _key: &str) -> Result<()> {
+        Ok(())
+    }
+    /// Locks a calendar, so that its versions follow each other.
+    async fn lock_calendar(&mut self, _tenant: TenantId, _name: &str) -> Result<()> {
+        Ok(())
+    }
+    /// Locks the named calendars against changes.
+    async fn lock_calendars(&mut self, _tenant: TenantId, _names: &[String]) -> Result<()> {
+        Ok(())
+    }
+    /// Locks the epochs of these jobs, in ascending id.
+    async fn lock_jobs(&mut self, _jobs: &[JobId], _lock: JobLock) -> Result<()> {
+        Ok(())
+    }
+    async fn lock_backfill(&mut self, _id: BackfillId) -> Result<()> {
+        Ok(())
+    }
+    async fn lock_flow(&mut self, _flow: RunId) -> Result<()> {
+        Ok(())
+    }
+    async fn lock_run(&mut self, _tenant: TenantId, _run: RunId) -> Result<()> {
+        Ok(())
+    }
+    /// Locks the claimed runs of a job, which waits for their settlements.
+    async fn lock_claimed(&mut self, _job: JobId) -> Result<()> {
+        Ok(())
+    }
+
+    // Backlogs that are too long for one transaction.
+
+    /// Whether more runs of a job wait than one transaction processes, or its backlog is being processed already.
+    async fn backlog_is_long(&mut self, _job: JobId) -> Result<bool> {
+        Ok(false)
+    }
+    /// What happens in the background to the waiting runs of a job, if anything.
+    async fn backlog_action(&mut self, _job: JobId) -> Result<Option<BacklogAction>> {
+        Ok(None)
+    }
+    /// Marks the waiting runs of a job, so that they are cancelled or moved in the background.
+    async fn mark_backlog(&mut self, _tenant: TenantId, _actor: &Actor, _job: JobId, _do: BacklogAction) -> Result<()> {
+        Ok(())
+    }
+}
+
 /// The verbs of one write transaction. A read returns the state within the transaction, including its own writes.
 #[async_trait]
-pub trait Tx: Send {
+pub trait Tx: SharedTx {
     // The transaction.
 
     /// What the transaction does, for error messages.
@@ -89,20 +163,12 @@ pub trait Tx: Send {
     async fn read_clock(&mut self) -> Result<DbTime>;
     /// Writes audit rows (subject, detail) in the transaction of the change (I21).
     async fn audit(&mut self, tenant: TenantId, actor: &Actor, action: &str, rows: &[(String, String)]) -> Result<()>;
-    /// Notifies the owners of jobs, when this transaction commits, that jobs have changed.
-    async fn notify_owners(&mut self) -> Result<()> {
-        Ok(())
-    }
 
     /// Locks the lease against a higher fence, and checks that it is alive. Reads the clock.
     async fn lock_lease(&mut self, lease: &Lease) -> Result<()>;
 
     // Idempotency keys.
 
-    /// Serializes requests under one key until the transaction ends.
-    async fn lock_key(&mut self, _tenant: TenantId, _key: &str) -> Result<()> {
-        Ok(())
-    }
     /// The request stored under this key since the given instant.
     async fn find_request(&mut self, tenant: TenantId, key: &str, since: DbTime) -> Result<Option<StoredRequest>>;
     async fn insert_request(&mut self, tenant: TenantId, key: &IdempotencyKey, made: Made) -> Result<()>;
@@ -113,10 +179,6 @@ pub trait Tx: Send {
     async fn find_job(&mut self, tenant: TenantId, job: &JobRef) -> Result<JobRow>;
     /// The rows of these jobs, deleted ones included. Leaves out unknown ids.
     async fn load_jobs(&mut self, jobs: &[JobId]) -> Result<Vec<JobRow>>;
-    /// Locks the epochs of these jobs, in ascending id.
-    async fn lock_jobs(&mut self, _jobs: &[JobId], _lock: JobLock) -> Result<()> {
-        Ok(())
-    }
     /// Makes the owner plan again: ticks planned under the old epoch are rejected. The caller has locked the job.
     async fn raise_epoch(&mut self, job: JobId) -> Result<Epoch>;
     async fn set_cursor(&mut self, job: JobId, cursor: Option<DbTime>) -> Result<()>;
@@ -130,8 +192,8 @@ pub trait Tx: Send {
     /// partitions, so that regions claim blocks one after another.
     async fn lock_homes(&mut self, regions: &[&str]) -> Result<Homes>;
     async fn claim_block(&mut self, claim: &BlockClaim) -> Result<()>;
-    /// Locks the named calendars against changes, and returns those that exist.
-    async fn lock_calendars(&mut self, tenant: TenantId, names: &[String]) -> Result<Vec<Arc<Calendar>>>;
+    /// Those of the named calendars that exist.
+    async fn calendars_named(&mut self, tenant: TenantId, names: &[String]) -> Result<Vec<Arc<Calendar>>>;
     /// Inserts jobs with their epochs, cursors and used calendars, and counts them for the tenant's quota.
     async fn insert_jobs(&mut self, tenant: TenantId, actor: &Actor, jobs: &[&Created]) -> Result<()>;
     /// Writes the new definition of a job, and the calendars that it uses now. A deleted job no longer counts for the
@@ -158,13 +220,6 @@ pub trait Tx: Send {
     // Runs.
 
     async fn get_run(&mut self, tenant: TenantId, run: RunId) -> Result<RunRecord>;
-    async fn lock_run(&mut self, _tenant: TenantId, _run: RunId) -> Result<()> {
-        Ok(())
-    }
-    /// Locks the claimed runs of a job, which waits for their settlements.
-    async fn lock_claimed(&mut self, _job: JobId) -> Result<()> {
-        Ok(())
-    }
     /// The open runs of these jobs, by id. Of the waiting ones, only as many as the overlap policy needs.
     async fn open_runs(&mut self, jobs: &[&Job]) -> Result<HashMap<JobId, Vec<OpenRun>>>;
     /// The number of waiting runs of a job, counted up to `max`.
@@ -189,41 +244,34 @@ pub trait Tx: Send {
     async fn run_states(&mut self, runs: &[RunId]) -> Result<HashMap<RunId, State>>;
     /// Inserts a waiting, late run for each failed run: (failed run, new run, concurrency key).
     async fn insert_redriven(&mut self, job: &Job, runs: &[(RunId, RunId, Option<String>)]) -> Result<()>;
-
-    // Backlogs that are too long for one transaction.
-
-    /// Whether more runs of a job wait than one transaction processes, or its backlog is being processed already.
-    async fn backlog_is_long(&mut self, _job: JobId) -> Result<bool> {
-        Ok(false)
-    }
-    /// What happens in the background to the waiting runs of a job, if anything.
-    async fn backlog_action(&mut self, _job: JobId) -> Result<Option<BacklogAction>> {
-        Ok(None)
-    }
-    /// Marks the waiting runs of a job, so that they are cancelled or moved in the background.
-    async fn mark_backlog(&mut self, _tenant: TenantId, _actor: &Actor, _job: JobId, _do: BacklogAction) -> Result<()> {
-        Ok(())
-    }
 }
 
 /// Runs a transaction of this folder in a store: begins it, and commits it, or rolls it back on an error.
 macro_rules! in_tx {
-    ($store:expr, $doing:literal, $tx:ident => $script:expr) => {{
-        let mut write = $store.write($doing).await?;
-        let $tx = &mut write;
-        let done = $script.await;
-        write.finish(done).await
-    }};
+    ($store:expr, $doing:literal, $tx:ident => $script:expr) => {
+        $store
+            .writes(async {
+                let mut write = $store.write($doing).await?;
+                let $tx = &mut write;
+                let done = $script.await;
+                write.finish(done).await
+            })
+            .await
+    };
 }
 pub(crate) use in_tx;
 
 /// Runs a script that only reads, in one snapshot.
 macro_rules! in_read {
-    ($store:expr, $doing:literal, $tx:ident => $script:expr) => {{
-        let mut read = $store.read($doing).await?;
-        let $tx = &mut read;
-        $script.await
-    }};
+    ($store:expr, $doing:literal, $tx:ident => $script:expr) => {
+        $store
+            .reads(async {
+                let mut read = $store.read($doing).await?;
+                let $tx = &mut read;
+                $script.await
+            })
+            .await
+    };
 }
 pub(crate) use in_read;
 

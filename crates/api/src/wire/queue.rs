@@ -195,7 +195,7 @@ impl BeatAnswer {
     /// `None` when the worker no longer has the claim.
     pub(crate) fn of(beat: ClaimBeat) -> Option<Self> {
         match beat {
-            ClaimBeat::Held { until } => Some(Self { lease_until: Some(until), cancelled: false }),
+            ClaimBeat::Extended { until } => Some(Self { lease_until: Some(until), cancelled: false }),
             ClaimBeat::Cancelled => Some(Self { lease_until: None, cancelled: true }),
             ClaimBeat::Stale => None,
         }

@@ -3,7 +3,8 @@
 
 use std::sync::atomic::Ordering;
 
-use sqlx::FromRow;
+use everytick_domain::ids::RunId;
+use sqlx::{FromRow, Row as _};
 
 use super::{Db, DbRow, DbTx, commit_error, is_refusal};
 use crate::{Result, StoreError, unreadable::is_undecodable};
@@ -74,6 +75,25 @@ impl DbTx {
         (T,): Tuple,
     {
         Ok(self.fetch_optional_as::<(T,)>(query).await?.map(|(value,)| value))
+    }
+
+    /// The runs in the first column.
+    pub(super) async fn run_ids(&mut self, query: Query<'_>) -> Result<Vec<RunId>> {
+        Ok(self.scalars(query).await?.into_iter().map(RunId::from_uuid).collect())
+    }
+    /// The same for a statement that writes: an error caused by the data becomes `Refused`.
+    pub(super) async fn written_runs(&mut self, query: Query<'_>) -> Result<Vec<RunId>> {
+        let found = query.fetch_all(&mut *self.tx).await.failed_or_refused(self.doing)?;
+        found.iter().map(|row| row.try_get(0).map(RunId::from_uuid)).collect::<sqlx::Result<_>>().failed(self.doing)
+    }
+
+    /// The decoded rows. All of them must be readable.
+    pub(super) async fn fetch_decoded<T, C: FromIterator<T>>(
+        &mut self,
+        query: Query<'_>,
+        decode: fn(&DbRow) -> sqlx::Result<T>,
+    ) -> Result<C> {
+        self.fetch_all(query).await?.iter().map(decode).collect::<sqlx::Result<C>>().failed(self.doing)
     }
 
     /// Commits, or on an error rolls back at once: a dropped transaction would keep its locks until the pool rolls it

@@ -1,11 +1,8 @@
 //! The verbs of explanations. The transactions that use them are in `crate::tx::explain`.
 
-use std::sync::Arc;
-
 use async_trait::async_trait;
 use everytick_domain::{
     backfill::BackfillState,
-    calendar::Calendar,
     explain::{AHEAD_COUNTED_MAX, Asked, BACKFILLED_SHOWN_MAX, Backfilled, ClaimFacts, QueueFacts},
     ids::{BackfillId, JobId, RunId, TenantId},
     plan::SkipRange,
@@ -66,10 +63,6 @@ impl ExplainTx for DbTx {
             })
         };
         Ok(self.unreadable.each("backfills", &found, backfilled))
-    }
-    async fn calendars_named(&mut self, tenant: TenantId, names: &[String]) -> Result<Vec<Arc<Calendar>>> {
-        let known = calendars::of_tenant(self, tenant, names).await?;
-        Ok(known.into_values().collect())
     }
     async fn audit_of(&mut self, tenant: TenantId, subject: &str, limit: usize) -> Result<Vec<AuditRecord>> {
         let trail = self.fetch_all(query!("audit/audit_of", tenant.raw(), subject, rows::limit(limit))).await?;

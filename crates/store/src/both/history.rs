@@ -166,28 +166,8 @@ pub(super) async fn list_attempts(store: &DbStore, tenant: TenantId, id: RunId) 
     let mut tx = store.read("list attempts").await?;
     let run = run_record(&mut tx, tenant, id).await?;
     let found = tx.fetch_all(query!("reads/list_attempts", id.uuid())).await?;
-    let mut attempts = tx.unreadable.each("attempts", &found, |row| rows::attempt(id, row));
-    let outcome = match run.state {
-        State::Waiting | State::Skipped | State::Unknown(_) => return Ok(attempts),
-        State::Claimed => None,
-        State::Succeeded | State::Failed | State::Cancelled => Some(run.state.word().to_owned()),
-    };
-    // A run that was cancelled between two attempts has no attempt that ended it.
-    if run.attempt > 0 && attempts.last().is_none_or(|last| last.attempt < run.attempt) {
-        attempts.push(AttemptRecord {
-            run: id,
-            attempt: run.attempt,
-            fence: run.fence,
-            node: run.node,
-            worker: run.worker.clone(),
-            started_at: run.started_at,
-            finished_at: run.finished_at,
-            outcome,
-            error: run.error,
-            output: run.output,
-        });
-    }
-    Ok(attempts)
+    let attempts = tx.unreadable.each("attempts", &found, |row| rows::attempt(id, row));
+    Ok(AttemptRecord::all_of(run, attempts))
 }
 
 pub(super) async fn list_audit(
@@ -344,5 +324,5 @@ pub(super) async fn open_roots(
     let (low, high) = (low.uuid(), high.map_or(Uuid::max(), RunId::uuid));
     let (limit, most) = (rows::limit(limit), rows::limit(ROOTS_SEARCHED_MAX));
     let query = query!("flows/flow_open_roots", tenant.raw(), low, high, limit, most);
-    Ok(tx.scalars::<Uuid>(query).await?.into_iter().map(RunId::from_uuid).collect())
+    tx.run_ids(query).await
 }

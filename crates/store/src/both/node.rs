@@ -12,7 +12,7 @@ use sqlx::Row as _;
 use uuid::Uuid;
 
 use super::{DbRow, DbStore, DbTx, lease, lost, rows};
-use crate::tx::Tx as _;
+use crate::tx::{SharedTx as _, Tx as _};
 use crate::{
     Beat, Cluster, GoneNode, JOBS_COUNTED_MAX, Lease, NodeInfo, NodeProcess, NodeRecord, OLD_CLAIM_AFTER,
     PartitionRecord, Result, Store as _,

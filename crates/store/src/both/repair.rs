@@ -4,7 +4,7 @@ use everytick_domain::ids::JobId;
 use uuid::Uuid;
 
 use super::{DbStore, DbTx, jobs, lease, range, record, rows};
-use crate::tx::{JobRow, Tx as _, in_tx};
+use crate::tx::{JobRow, SharedTx as _, Tx as _, in_tx};
 use crate::{Actor, JobTicks, Lease, Result, Walked, WalkedJob};
 
 pub(super) async fn walk_jobs(store: &DbStore, after: Option<JobId>, limit: usize) -> Result<Walked> {

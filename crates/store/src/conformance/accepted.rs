@@ -149,7 +149,7 @@ pub async fn an_accepted_run_times_out_without_a_report(bench: &Bench) {
     bench.go(99);
     // A heartbeat does not shorten a claim that needs no heartbeats.
     let beat = bench.store.beat_claim(TENANT, run.id, run.fence, Span::millis(1)).await.unwrap();
-    assert!(matches!(beat, ClaimBeat::Held { .. }));
+    assert!(matches!(beat, ClaimBeat::Extended { .. }));
     assert!(bench.store.load_overdue_claims(Span::ZERO, 10).await.unwrap().is_empty());
     bench.go(100);
     let overdue = bench.store.load_overdue_claims(Span::ZERO, 10).await.unwrap();

@@ -171,8 +171,8 @@ pub async fn a_redrive_obeys_the_limit_of_waiting_requests(bench: &Bench) {
     bench.go(100);
     bench.trigger(new_run("j", "k")).await;
     let some = redrive(bench, &since(0)).await;
-    let room = usize::try_from(LIMITS.open_requests_per_job_max).unwrap() - 1;
-    assert_eq!(some.runs.iter().map(|run| run.failed.id).collect::<Vec<_>>(), ids[..room]);
+    let remaining = usize::try_from(LIMITS.open_requests_per_job_max).unwrap() - 1;
+    assert_eq!(some.runs.iter().map(|run| run.failed.id).collect::<Vec<_>>(), ids[..remaining]);
     assert_eq!(some.next_from, Some(s(30)));
     let full = bench.store.redrive(TENANT, &actor(), &since(30)).await;
     assert!(matches!(&full, Err(StoreError::Invalid(found)) if found[0].field == "job"), "{full:?}");

@@ -55,14 +55,14 @@ pub async fn a_heartbeat_extends_the_claim_unless_its_fence_is_old(bench: &Bench
     bench.waiting(&lease, &job, 10).await;
     let run = one(bench).await;
     bench.go(35);
-    assert_eq!(beat(bench, &run).await, ClaimBeat::Held { until: s(65) });
+    assert_eq!(beat(bench, &run).await, ClaimBeat::Extended { until: s(65) });
     let stale = bench.store.beat_claim(TENANT, run.id, Fence::from_raw(1), LEASE).await.unwrap();
     assert_eq!(stale, ClaimBeat::Stale);
     bench.go(64);
     assert!(bench.store.load_overdue_claims(Span::ZERO, 9).await.unwrap().is_empty());
     bench.go(65);
     assert_eq!(bench.store.load_overdue_claims(Span::ZERO, 9).await.unwrap().len(), 1);
-    assert_eq!(beat(bench, &run).await, ClaimBeat::Held { until: s(95) }, "the claim has not been settled yet");
+    assert_eq!(beat(bench, &run).await, ClaimBeat::Extended { until: s(95) }, "the claim has not been settled yet");
     assert!(bench.store.load_overdue_claims(Span::ZERO, 9).await.unwrap().is_empty());
     bench.settle(&run, Verdict::Succeeded).await;
     assert_eq!(beat(bench, &run).await, ClaimBeat::Stale);
@@ -77,7 +77,7 @@ pub async fn a_heartbeat_and_a_log_affect_only_the_named_run(bench: &Bench) {
     let held = claims(bench, 2).await;
     let (kept, other) = (&held[0].run, &held[1].run);
     bench.go(40);
-    assert_eq!(beat(bench, kept).await, ClaimBeat::Held { until: s(70) });
+    assert_eq!(beat(bench, kept).await, ClaimBeat::Extended { until: s(70) });
     assert!(bench.store.log_claim(TENANT, kept.id, kept.fence, "so far".into()).await.unwrap());
     bench.go(50);
     let overdue = bench.store.load_overdue_claims(Span::ZERO, 9).await.unwrap();
@@ -194,7 +194,7 @@ pub async fn cancelling_a_job_keeps_worker_claims_of_other_jobs(bench: &Bench) {
     let cancelled = bench.store.cancel_job(TENANT, &actor(), &by_name("j")).await.unwrap();
     assert_eq!(cancelled.runs.claimed, [ours]);
     let run = &held.iter().find(|claim| claim.run.id == theirs).unwrap().run;
-    assert!(matches!(beat(bench, run).await, ClaimBeat::Held { .. }));
+    assert!(matches!(beat(bench, run).await, ClaimBeat::Extended { .. }));
     assert_eq!(bench.run(theirs).await.state, State::Claimed);
 }
 

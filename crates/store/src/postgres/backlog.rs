@@ -25,10 +25,10 @@ use everytick_domain::{
 use sqlx::Row as _;
 use uuid::Uuid;
 
-use super::{DbTx, Failed, PostgresStore, flows, homes, is_locked, jobs, rows};
+use super::{DbTx, Failed, PostgresStore, flow_runs, homes, is_locked, jobs, rows};
 use crate::{
     Actor, BacklogAction, BacklogStep, BacklogWork, CancelledJob, EditJob, Edited, JobRef, Result,
-    tx::{Tx as _, cancel, edit, in_tx},
+    tx::{SharedTx as _, Tx as _, cancel, edit, in_tx},
 };
 
 const DOING: &str = "process a backlog";
@@ -300,7 +300,7 @@ async fn cancel(store: &PostgresStore, write: &mut DbTx, job: JobId, mark: &Mark
     let followed: bool = write.scalar(query!("backlog/backlog_followed", job.uuid())).await?;
     let steps: Vec<Uuid> = ended.iter().filter(|(_, of_flow)| *of_flow || followed).map(|(run, _)| *run).collect();
     if !steps.is_empty() {
-        flows::leave_steps(write, &steps).await?;
+        flow_runs::leave_steps(write, &steps).await?;
     }
     let detail = serde_json::json!({ "backlog": "cancel", "runs": ended.len() });
     write.audit(mark.tenant, &mark.actor, "cancel", &[(job.to_string(), detail.to_string())]).await?;

@@ -88,7 +88,7 @@ pub(super) async fn changes(
             "horizon/changes",
             from,
             rows::limit(limit.saturating_add(1)),
-            rows::partition_bits(partitions),
+            rows::partition_filter(partitions),
             before.as_ref().and_then(|look| look.returned.clone())
         ))
         .await?;

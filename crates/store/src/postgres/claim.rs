@@ -11,7 +11,7 @@ use everytick_domain::{
 use uuid::Uuid;
 
 use super::{DbTx, Failed, PostgresStore, is_locked, lease, lost, rows};
-use crate::tx::Tx as _;
+use crate::tx::SharedTx as _;
 use crate::{Busy, ClaimedRun, LATE_PER_TENANT_MAX, Lease, OldClaim, Result, Waiting, WaitingRun, unreadable::Parts};
 
 pub(super) async fn peek_waiting(
@@ -23,7 +23,7 @@ pub(super) async fn peek_waiting(
     limit: usize,
 ) -> Result<Waiting> {
     const DOING: &str = "read waiting runs";
-    let partitions = rows::partition_bits(partitions);
+    let partitions = rows::partition_filter(partitions);
     let aside: HashSet<RunId> = store.unreadable.runs_aside().into_iter().collect();
     let jobs_aside = store.unreadable.jobs_aside();
     let mut read = store.read_many(DOING).await?;
@@ -119,7 +119,7 @@ async fn claim_in(
     how: Claiming,
 ) -> Result<Vec<ClaimedRun>> {
     let now = write.now;
-    let partitions = rows::partition_bits(partitions);
+    let partitions = rows::partition_filter(partitions);
     let mut claimed: Vec<ClaimedRun> = Vec::with_capacity(runs.len());
     for (table, mut ids) in store.by_table(runs.to_vec(), |id| *id) {
         if how.skip_locked {
@@ -159,7 +159,7 @@ pub(super) async fn delegate(
     lease::lock_lease(&mut write, lease).await?;
     let (ids, nodes): (Vec<Uuid>, Vec<Uuid>) = runs.iter().map(|(run, node)| (run.uuid(), node.uuid())).unzip();
     let handed: Vec<Uuid> = write
-        .scalars(query!("claim/delegate", ids, nodes, rows::partition_bits(partitions), write.now.millis()))
+        .scalars(query!("claim/delegate", ids, nodes, rows::partition_filter(partitions), write.now.millis()))
         .await?;
     write.notify_owners().await?;
     write.commit().await?;

@@ -7,7 +7,7 @@ use everytick_domain::{
 };
 
 use super::{DbTx, Failed, calendars, compact, compact::Form, rows};
-use crate::tx::Tx as _;
+use crate::tx::SharedTx as _;
 use crate::{Actor, Created, Result, StoreError, announced::is_announced, tx::JobRow};
 
 pub(super) async fn insert(write: &mut DbTx, tenant: TenantId, actor: &Actor, created: &[&Created]) -> Result<()> {

@@ -51,8 +51,10 @@ mod db_tx;
 mod accept;
 #[path = "../both/asked.rs"]
 mod asked;
+#[path = "../both/backfill.rs"]
 mod backfill;
 mod backlog;
+#[path = "../both/calendars.rs"]
 mod calendars;
 #[path = "../both/cancel.rs"]
 mod cancel;
@@ -68,6 +70,8 @@ mod definitions;
 mod drop_days;
 #[path = "../both/explain.rs"]
 mod explain;
+mod flow_runs;
+#[path = "../both/flows.rs"]
 mod flows;
 #[path = "../both/history.rs"]
 mod history;
@@ -78,6 +82,7 @@ mod jobs;
 mod lease;
 mod ledgers;
 mod limit;
+mod locks;
 #[path = "../both/lost.rs"]
 mod lost;
 pub(crate) mod moving;
@@ -103,9 +108,11 @@ mod rows;
 mod settle;
 #[path = "../both/store.rs"]
 mod store;
+#[path = "../both/tx.rs"]
 mod tx;
 #[path = "../both/unreadable.rs"]
 mod unreadable;
+mod verbs;
 
 use std::{
     ops::{Deref, DerefMut},

@@ -18,7 +18,7 @@ use super::{
     limit::{self, CallLimit},
     moving, rows,
 };
-use crate::tx::Tx as _;
+use crate::tx::{SharedTx as _, Tx as _};
 use crate::{Limits, Result, StoreError};
 
 const DOING: &str = "connect to PostgreSQL";

@@ -1,61 +1,40 @@
-//! Decodes rows, and turns batches into the arrays that their statements take.
+//! The values of PostgreSQL's columns: how rows are decoded, and batches turned into the arrays that statements take.
 
-use std::{borrow::Cow, sync::Arc};
+#[path = "../both/decode.rs"]
+mod decode;
+
+use std::borrow::Borrow;
 
 use everytick_domain::{
-    backfill::{BackfillState, Origin, Stretch},
-    ids::{BackfillId, Epoch, Fence, JobId, RunId, TenantId, Version},
-    job::{Job, JobSpec, Paused},
+    ids::{JobId, RunId},
+    job::JobSpec,
     partition::PartitionSet,
-    plan::SkipRange,
-    run::{CauseKind, SkipReason, State},
-    schedule::Schedule,
     time::DbTime,
 };
 use sqlx::{Row as _, postgres::PgRow};
 use uuid::Uuid;
 
 use super::compact;
-use crate::{
-    AttemptRecord, BackfillRecord, CalendarRecord, ClaimedRun, EndedRuns, NodeRun, OpenRun, RunRecord, WaitingRun,
-    backfills::{order_of, rate_of, ticks_from_bytes},
-    calendars::VersionRow,
-    crons::CRONS,
-    decode::decoders,
-    flows::FlowRow,
-    tx::{JobRow, backfill::StoredProgress, flow::Root},
-};
 
-decoders!(PgRow);
+pub(super) use decode::*;
 
-fn spec(row: &PgRow) -> Decoded<JobSpec> {
+pub(super) fn spec(row: &PgRow) -> Decoded<JobSpec> {
     compact::read(row.try_get("name")?, row.try_get("spec")?).map_err(|error| wrong("spec", error))
 }
 pub(super) fn partition_of(row: &PgRow) -> Decoded<u16> {
     Ok(row.try_get::<i16, _>("partition")?.unsigned_abs())
 }
-fn count(row: &PgRow, column: &str) -> Decoded<u32> {
+pub(super) fn count(row: &PgRow, column: &str) -> Decoded<u32> {
     u32::try_from(row.try_get::<i32, _>(column)?).map_err(|error| wrong(column, error))
 }
-fn rate_count(row: &PgRow) -> Decoded<Option<i64>> {
-    Ok(row.try_get::<Option<i32>, _>("rate_count")?.map(i64::from))
+pub(super) fn optional_int(row: &PgRow, column: &str) -> Decoded<Option<i64>> {
+    Ok(row.try_get::<Option<i32>, _>(column)?.map(i64::from))
 }
-fn small(row: &PgRow, column: &str) -> Decoded<u8> {
+pub(super) fn small(row: &PgRow, column: &str) -> Decoded<u8> {
     u8::try_from(row.try_get::<i16, _>(column)?).map_err(|error| wrong(column, error))
 }
 
-/// Text as it is stored: PostgreSQL text cannot contain NUL, so NUL becomes U+FFFD.
-pub(super) type Text<'a> = Cow<'a, str>;
-pub(super) fn text(text: &str) -> Text<'_> {
-    if text.contains('\0') { Cow::Owned(text.replace('\0', "\u{fffd}")) } else { Cow::Borrowed(text) }
-}
-
-/// The same for optional text.
-pub(super) fn text_of(kept: Option<&String>) -> Option<Cow<'_, str>> {
-    kept.map(|kept| text(kept))
-}
-
-/// The same as owned text.
+/// Optional text as it is stored, for an array.
 pub(super) fn texts(text_of: Option<&String>) -> Option<String> {
     text_of.map(|kept| text(kept).into_owned())
 }
@@ -90,11 +69,18 @@ pub(super) const fn codes(codes: Vec<i16>) -> Vec<i16> {
 pub(super) const fn strings(texts: Vec<String>) -> Vec<String> {
     texts
 }
-pub(super) fn run_ids(runs: impl IntoIterator<Item = RunId>) -> Vec<Uuid> {
-    runs.into_iter().map(RunId::uuid).collect()
+pub(super) fn run_ids(runs: impl IntoIterator<Item: Borrow<RunId>>) -> Vec<Uuid> {
+    runs.into_iter().map(|run| run.borrow().uuid()).collect()
 }
-pub(super) fn job_ids(jobs: impl IntoIterator<Item = JobId>) -> Vec<Uuid> {
-    jobs.into_iter().map(JobId::uuid).collect()
+pub(super) fn job_ids(jobs: impl IntoIterator<Item: Borrow<JobId>>) -> Vec<Uuid> {
+    jobs.into_iter().map(|job| job.borrow().uuid()).collect()
+}
+pub(super) const fn names(names: &[String]) -> &[String] {
+    names
+}
+/// A number for a column of type `integer`.
+pub(super) fn int(number: impl TryInto<i32>) -> i32 {
+    number.try_into().unwrap_or(i32::MAX)
 }
 
 /// A partition as stored in columns.
@@ -107,6 +93,6 @@ pub(super) fn partitions(set: &PartitionSet) -> Vec<i16> {
 
 /// The same as bits, for filters on rows that are read anyway: `get_bit` tests one bit, where `any` would scan the
 /// list.
-pub(super) fn partition_bits(set: &PartitionSet) -> Vec<u8> {
+pub(super) fn partition_filter(set: &PartitionSet) -> Vec<u8> {
     set.to_bytes().to_vec()
 }

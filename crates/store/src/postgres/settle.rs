@@ -13,7 +13,7 @@ use everytick_domain::{
 use sqlx::Row as _;
 use uuid::Uuid;
 
-use super::{DbTx, Failed, PostgresStore, days, flows, is_locked, lost, mutants, rows};
+use super::{DbTx, Failed, PostgresStore, days, flow_runs, is_locked, lost, mutants, rows};
 use crate::tx::Tx as _;
 use crate::{Result, Settle, SettleAnswer, StoreError, failures::error_hash};
 
@@ -134,7 +134,7 @@ async fn end(write: &mut DbTx, table: &str, settles: &[&Settle], settled: &mut H
         .failed_or_refused(DOING)?;
     let some = |column| row.try_get::<Option<Vec<Uuid>>, _>(column).failed(DOING);
     end_claims(write, some("worked")?.unwrap_or_default()).await?;
-    flows::leave_steps(write, &some("steps")?.unwrap_or_default()).await?;
+    flow_runs::leave_steps(write, &some("steps")?.unwrap_or_default()).await?;
     let ended: Option<HashSet<Uuid>> = some("ids")?.map(|ended| ended.into_iter().collect());
     let failed = settles.iter().filter(|settle| {
         settle.settlement.verdict == Verdict::Failed

@@ -7,8 +7,8 @@ use everytick_domain::ids::RunId;
 use uuid::Uuid;
 
 use super::{
-    Failed, SqliteStore, lease, lost, rows,
-    rows::{Hex, Text},
+    Failed, SqliteStore, lease, lost,
+    rows::{self, Hex},
 };
 use crate::{AcceptedRun, Lease, OldClaim, Result, SettleAnswer};
 
@@ -34,6 +34,6 @@ pub(super) async fn accept(store: &SqliteStore, lease: &Lease, runs: &[AcceptedR
 }
 
 /// The row that the statements read: run, fence, worker, timeout_at, previous.
-fn claim(run: &AcceptedRun) -> (Hex, i64, Text<'_>, i64, bool) {
-    (Hex(run.run.uuid()), run.fence.raw(), Text(&run.worker), run.timeout_at.millis(), run.previous)
+fn claim(run: &AcceptedRun) -> (Hex, i64, rows::Text<'_>, i64, bool) {
+    (Hex(run.run.uuid()), run.fence.raw(), rows::text(&run.worker), run.timeout_at.millis(), run.previous)
 }

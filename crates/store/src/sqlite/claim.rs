@@ -111,7 +111,7 @@ async fn claim_all(store: &SqliteStore, lease: &Lease, runs: &[RunId]) -> Result
     if claimed.is_empty() {
         return Ok(claimed);
     }
-    write.execute(query!("waiting/dequeue", rows::run_ids(claimed.iter().map(|run| run.id)))).await?;
+    write.execute(query!("waiting/dequeue_runs", rows::run_ids(claimed.iter().map(|run| run.id)))).await?;
     let old: Vec<OldClaim> = claimed.iter().filter(|run| run.id < open_from).map(OldClaim::of).collect();
     lost::list(&mut write, lease, &old).await?;
     write.commit().await?;

@@ -38,8 +38,10 @@ mod db_tx;
 mod accept;
 #[path = "../both/asked.rs"]
 mod asked;
+#[path = "../both/backfill.rs"]
 mod backfill;
 mod backlog;
+#[path = "../both/calendars.rs"]
 mod calendars;
 #[path = "../both/cancel.rs"]
 mod cancel;
@@ -52,6 +54,8 @@ mod define;
 mod drop_days;
 #[path = "../both/explain.rs"]
 mod explain;
+mod flow_runs;
+#[path = "../both/flows.rs"]
 mod flows;
 #[path = "../both/history.rs"]
 mod history;
@@ -85,9 +89,11 @@ mod rows;
 mod settle;
 #[path = "../both/store.rs"]
 mod store;
+#[path = "../both/tx.rs"]
 mod tx;
 #[path = "../both/unreadable.rs"]
 mod unreadable;
+mod verbs;
 
 use std::{
     fs::File,

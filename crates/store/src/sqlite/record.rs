@@ -13,8 +13,8 @@ use everytick_domain::{
 use uuid::Uuid;
 
 use super::{
-    DbTx, Failed, SqliteStore, lease, lost, rows,
-    rows::{Hex, Json, Text},
+    DbTx, Failed, SqliteStore, lease, lost,
+    rows::{self, Hex, Json},
 };
 use crate::{JobTicks, Lease, OldClaim, RecordRow, Recorded, Result, RowAnswer};
 
@@ -172,7 +172,7 @@ pub(super) async fn wait(write: &mut DbTx, runs: &[Queued<'_>]) -> Result<()> {
         .iter()
         .map(|queued| {
             let (lead, late_lead) = (lead(queued.priority, false), lead(queued.priority, true));
-            (Hex(queued.run.uuid()), queued.priority, lead, late_lead, queued.key.map(Text))
+            (Hex(queued.run.uuid()), queued.priority, lead, late_lead, queued.key.map(rows::text))
         })
         .collect();
     write.execute_or_refuse(query!("waiting/enqueue", rows::json(&queued), write.now.millis())).await?;

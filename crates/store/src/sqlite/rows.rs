@@ -1,16 +1,14 @@
-//! Decodes rows, and turns batches into the one JSON parameter that their statements take.
+//! The values of SQLite's columns: how rows are decoded, and batches turned into the one JSON parameter that statements take.
 
-use std::{fmt, sync::Arc};
+#[path = "../both/decode.rs"]
+mod decode;
+
+use std::{borrow::Borrow, fmt};
 
 use everytick_domain::{
-    backfill::{BackfillState, Origin, Stretch},
-    ids::{BackfillId, Epoch, Fence, JobId, RunId, TenantId, Version},
-    job::{Job, JobSpec, Paused},
+    ids::{JobId, RunId},
+    job::JobSpec,
     partition::PartitionSet,
-    plan::SkipRange,
-    run::{CauseKind, SkipReason, State},
-    schedule::Schedule,
-    time::DbTime,
 };
 use serde::{Serialize, Serializer};
 use sqlx::{
@@ -21,32 +19,22 @@ use sqlx::{
 };
 use uuid::Uuid;
 
-use crate::{
-    AttemptRecord, BackfillRecord, CalendarRecord, ClaimedRun, EndedRuns, NodeRun, OpenRun, RunRecord, WaitingRun,
-    backfills::{order_of, rate_of, ticks_from_bytes},
-    calendars::VersionRow,
-    crons::CRONS,
-    decode::decoders,
-    flows::FlowRow,
-    tx::{JobRow, backfill::StoredProgress, flow::Root},
-};
+pub(super) use decode::*;
 
-decoders!(SqliteRow);
-
-fn spec(row: &SqliteRow) -> Decoded<JobSpec> {
+pub(super) fn spec(row: &SqliteRow) -> Decoded<JobSpec> {
     serde_json::from_str(row.try_get("spec")?).map_err(|error| wrong("spec", error))
 }
 /// A file has one partition.
 pub(super) const fn partition_of(_: &SqliteRow) -> Decoded<u16> {
     Ok(0)
 }
-fn count(row: &SqliteRow, column: &str) -> Decoded<u32> {
+pub(super) fn count(row: &SqliteRow, column: &str) -> Decoded<u32> {
     row.try_get(column)
 }
-fn rate_count(row: &SqliteRow) -> Decoded<Option<i64>> {
-    row.try_get("rate_count")
+pub(super) fn optional_int(row: &SqliteRow, column: &str) -> Decoded<Option<i64>> {
+    row.try_get(column)
 }
-fn small(row: &SqliteRow, column: &str) -> Decoded<u8> {
+pub(super) fn small(row: &SqliteRow, column: &str) -> Decoded<u8> {
     row.try_get(column)
 }
 
@@ -57,19 +45,6 @@ pub(super) struct Hex(pub Uuid);
 impl Serialize for Hex {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         to.serialize_str(self.0.as_simple().encode_lower(&mut Uuid::encode_buffer()))
-    }
-}
-
-/// Text in JSON. SQLite ends a JSON string at NUL, and PostgreSQL text cannot contain NUL, so NUL becomes U+FFFD.
-pub(super) struct Text<'a>(pub &'a str);
-
-impl Serialize for Text<'_> {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        if self.0.contains('\0') {
-            to.serialize_str(&self.0.replace('\0', "\u{fffd}"))
-        } else {
-            to.serialize_str(self.0)
-        }
     }
 }
 
@@ -100,9 +75,6 @@ pub(super) type Id = Hex;
 pub(super) const fn id(id: Uuid) -> Id {
     Hex(id)
 }
-pub(super) const fn text(text: &str) -> Text<'_> {
-    Text(text)
-}
 
 /// A list of ids, as a parameter.
 pub(super) type Ids = Json;
@@ -121,14 +93,26 @@ pub(super) fn codes(codes: Vec<i16>) -> Json {
 pub(super) fn strings(texts: Vec<String>) -> Json {
     json(&texts)
 }
-pub(super) fn run_ids(runs: impl IntoIterator<Item = RunId>) -> Json {
-    json(&runs.into_iter().map(|run| Hex(run.uuid())).collect::<Vec<_>>())
-}
 pub(super) const fn partition(partition: u16) -> u16 {
     partition
 }
-pub(super) fn job_ids(jobs: impl IntoIterator<Item = JobId>) -> Json {
-    json(&jobs.into_iter().map(|job| Hex(job.uuid())).collect::<Vec<_>>())
+pub(super) fn run_ids(runs: impl IntoIterator<Item: Borrow<RunId>>) -> Json {
+    json(&runs.into_iter().map(|run| Hex(run.borrow().uuid())).collect::<Vec<_>>())
+}
+pub(super) fn job_ids(jobs: impl IntoIterator<Item: Borrow<JobId>>) -> Json {
+    json(&jobs.into_iter().map(|job| Hex(job.borrow().uuid())).collect::<Vec<_>>())
+}
+pub(super) fn names(names: &[String]) -> Json {
+    json(&names)
+}
+/// A number for a column of type `integer`.
+pub(super) fn int(number: impl TryInto<i64>) -> i64 {
+    number.try_into().unwrap_or(i64::MAX)
+}
+
+/// Whether the one partition of a file is in the set, for filters.
+pub(super) fn partition_filter(set: &PartitionSet) -> bool {
+    set.contains(0)
 }
 
 impl fmt::Debug for Hex {

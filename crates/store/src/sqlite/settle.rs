@@ -7,10 +7,9 @@ use everytick_domain::{ids::RunId, run::Verdict, time::DbTime};
 use serde::Serialize;
 
 use super::{
-    DbTx, Failed, SqliteStore, flows, lost,
+    DbTx, Failed, SqliteStore, flow_runs, lost,
     record::{self, Queued},
-    rows,
-    rows::{Hex, Text},
+    rows::{self, Hex},
 };
 use crate::{Result, Settle, SettleAnswer, failures::error_hash};
 
@@ -27,7 +26,7 @@ pub(super) async fn settle(store: &SqliteStore, settles: &[Settle]) -> Result<Ve
         if end(&mut write, &all).await? == all.len() as u64 {
             end_claims(&mut write, all.iter().map(|settle| settle.settlement.run)).await?;
             lost::unlist(&mut write, Settle::listed(settles)).await?;
-            flows::leave_steps(&mut write, all.iter().map(|settle| settle.settlement.run)).await?;
+            flow_runs::leave_steps(&mut write, all.iter().map(|settle| settle.settlement.run)).await?;
             list_failures(&mut write, &all).await?;
             write.commit().await?;
             return Ok(vec![SettleAnswer::Settled; all.len()]);
@@ -40,7 +39,7 @@ pub(super) async fn settle(store: &SqliteStore, settles: &[Settle]) -> Result<Ve
     let (ended, back): (Vec<_>, Vec<_>) = locked.partition(|settle| settle.settlement.verdict.is_terminal());
     if !ended.is_empty() {
         end(&mut write, &ended).await?;
-        flows::leave_steps(&mut write, ended.iter().map(|settle| settle.settlement.run)).await?;
+        flow_runs::leave_steps(&mut write, ended.iter().map(|settle| settle.settlement.run)).await?;
         list_failures(&mut write, &ended).await?;
     }
     if !back.is_empty() {
@@ -55,7 +54,7 @@ pub(super) async fn settle(store: &SqliteStore, settles: &[Settle]) -> Result<Ve
 
 /// The row that `settle_terminal.sql` reads: id, fence, state, started_at, ended_at, error, output.
 #[derive(Serialize)]
-struct End<'a>(Hex, i64, i16, Option<i64>, i64, Option<Text<'a>>, Option<Text<'a>>);
+struct End<'a>(Hex, i64, i16, Option<i64>, i64, Option<rows::Text<'a>>, Option<rows::Text<'a>>);
 
 async fn end(write: &mut DbTx, settles: &[&Settle]) -> Result<u64> {
     let ends: Vec<_> = settles.iter().filter_map(|settle| ended(settle)).collect();
@@ -88,8 +87,8 @@ fn ended(settle: &Settle) -> Option<End<'_>> {
             said.verdict.state().code(),
             settle.started_at.map(DbTime::millis),
             settle.ended_at.millis(),
-            said.error.as_deref().map(Text),
-            said.output.as_deref().map(Text),
+            said.error.as_deref().map(rows::text),
+            said.output.as_deref().map(rows::text),
         )
     })
 }
@@ -117,10 +116,10 @@ async fn put_back(write: &mut DbTx, settles: &[&Settle]) -> Result<()> {
     for settle in settles {
         let said = &settle.settlement;
         let id = Hex(said.run.uuid());
-        let error = || said.error.as_deref().map(Text);
+        let error = || said.error.as_deref().map(rows::text);
         let Some(requeue) = said.verdict.requeue(write.now) else { continue };
         if let Some(outcome) = requeue.attempt {
-            let output = said.output.as_deref().map(Text);
+            let output = said.output.as_deref().map(rows::text);
             let started_at = settle.started_at.map(DbTime::millis);
             attempts.push((id, outcome, started_at, settle.ended_at.millis(), error(), output));
         }

@@ -41,9 +41,6 @@ pub struct StoredProgress {
 #[async_trait]
 pub trait BackfillTx: Tx {
     async fn get_backfill(&mut self, tenant: TenantId, id: BackfillId) -> Result<BackfillRecord>;
-    async fn lock_backfill(&mut self, _id: BackfillId) -> Result<()> {
-        Ok(())
-    }
     async fn count_running_backfills(&mut self, job: JobId) -> Result<usize>;
     async fn insert_backfill(&mut self, actor: &Actor, job: &Job, ask: &NewBackfill, ticks: &[DbTime]) -> Result<()>;
     async fn set_backfill_cancelled(&mut self, id: BackfillId, note: &str) -> Result<()>;

@@ -19,9 +19,6 @@ use crate::{
 #[async_trait]
 pub trait CalendarTx: Tx {
     async fn find_calendar(&mut self, tenant: TenantId, name: &str) -> Result<Option<CalendarRecord>>;
-    async fn lock_calendar(&mut self, _tenant: TenantId, _name: &str) -> Result<()> {
-        Ok(())
-    }
     async fn count_calendars(&mut self, tenant: TenantId) -> Result<u64>;
     /// The live jobs that use a calendar, by id.
     async fn calendar_users(&mut self, tenant: TenantId, name: &str) -> Result<Vec<(JobId, String)>>;

@@ -35,7 +35,8 @@ pub async fn create_jobs<T: Tx + ?Sized>(
     let regions: Vec<&str> = jobs.iter().filter_map(|new| new.spec.home_region.as_deref()).collect();
     let homes = tx.lock_homes(&regions).await?;
     let excluded: Vec<String> = jobs.iter().flat_map(|new| new.spec.exclude()).cloned().collect();
-    let calendars = tx.lock_calendars(tenant, &excluded).await?;
+    tx.lock_calendars(tenant, &excluded).await?;
+    let calendars = tx.calendars_named(tenant, &excluded).await?;
     // The lock serializes creates of one tenant: names stay unique, the quota is kept, and a key is used once.
     let live = tx.lock_tenant(tenant).await?;
     tx.read_clock().await?;

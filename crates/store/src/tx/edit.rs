@@ -14,7 +14,8 @@ pub async fn edit_job<T: Tx + ?Sized>(tx: &mut T, tenant: TenantId, actor: &Acto
     let region = replaced(&ask.change).and_then(|spec| spec.home_region.clone());
     let homes = tx.lock_homes(region.as_deref().as_slice()).await?;
     let exclude = replaced(&ask.change).map_or_else(Vec::new, |spec| spec.exclude().to_vec());
-    let calendars = tx.lock_calendars(tenant, &exclude).await?;
+    tx.lock_calendars(tenant, &exclude).await?;
+    let calendars = tx.calendars_named(tenant, &exclude).await?;
     let row = lock_job(tx, JobLock::All, tenant, &ask.job).await?;
     let has = row.job.version;
     if let Some(wanted) = ask.if_match.filter(|wanted| *wanted != has) {

@@ -1,10 +1,9 @@
 //! Reads the facts about one instant of a job, or about one run, in one snapshot. The job may be deleted.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 use everytick_domain::{
-    calendar::Calendar,
     explain::{
         Backfilled, ClaimFacts, Facts, FlowRun, IN_THE_WAY_SHOWN_MAX, Parent, Question, QueueFacts, RunFacts, RunRow,
         What,
@@ -35,8 +34,6 @@ pub trait ExplainTx: FlowTx {
     async fn range_before(&mut self, tenant: TenantId, job: JobId, at: DbTime) -> Result<Option<SkipRange>>;
     /// The newest backfills over this instant, without the states of their runs.
     async fn backfills_over(&mut self, job: JobId, at: DbTime) -> Result<Vec<Backfilled>>;
-    /// Those of the named calendars that exist.
-    async fn calendars_named(&mut self, tenant: TenantId, names: &[String]) -> Result<Vec<Arc<Calendar>>>;
     /// The newest audit rows about a job, a run or another subject; at most `limit`.
     async fn audit_of(&mut self, tenant: TenantId, subject: &str, limit: usize) -> Result<Vec<AuditRecord>>;
     /// The attempts of a run that ended without ending it, in order.

@@ -48,9 +48,6 @@ pub struct Root {
 #[async_trait]
 pub trait FlowTx: Tx {
     async fn find_flow(&mut self, flow: RunId) -> Result<Option<FlowRow>>;
-    async fn lock_flow(&mut self, _flow: RunId) -> Result<()> {
-        Ok(())
-    }
     /// Inserts a flow's row; an existing row stays.
     async fn insert_flow(&mut self, row: &FlowRow) -> Result<()>;
     async fn root_of(&mut self, flow: RunId) -> Result<Option<Root>>;
@@ -76,7 +73,7 @@ pub trait FlowTx: Tx {
         high: Option<RunId>,
         limit: usize,
     ) -> Result<Vec<RunId>>;
-    /// The rows of these jobs. A store that many nodes share notes and leaves out a row that cannot be decoded.
+    /// The rows of these jobs. Notes and leaves out a row that cannot be decoded.
     async fn readable_jobs(&mut self, jobs: &[JobId]) -> Result<Vec<JobRow>>;
     async fn steps_of(&mut self, flow: RunId) -> Result<Vec<RunId>>;
     /// Removes the steps of these runs.

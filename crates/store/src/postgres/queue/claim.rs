@@ -14,15 +14,14 @@ use sqlx::{Row as _, postgres::PgRow};
 use uuid::Uuid;
 
 use super::{
-    super::{DbTx, Failed, PostgresStore, claim, definitions, horizon, is_locked, rows},
-    limits::limits,
+    super::{DbTx, Failed, PostgresStore, definitions, horizon, is_locked, rows},
     line::{BEGINNING, Place, Turn, Wanted},
-    previous,
+    store::limits,
+    superseded::supersede,
+    take::{free_runs, take, take_one_by_one},
 };
 use crate::tx::Tx as _;
-use crate::{
-    CLAIM_PAGE_MIN, CLAIM_PAGES_MAX, CLAIM_ROUNDS_MAX, ClaimQueue, ClaimedRun, QueueClaims, Result, WorkerClaim,
-};
+use crate::{CLAIM_PAGE_MIN, CLAIM_PAGES_MAX, CLAIM_ROUNDS_MAX, ClaimQueue, QueueClaims, Result};
 
 const CLAIMING: &str = "claim from a queue";
 
@@ -72,22 +71,17 @@ async fn claim_in(
 ) -> Result<QueueClaims> {
     let limits = lock_limits(write, ask).await?;
     let now = write.read_clock().await?;
-    let mut room = ask.limit.min(CLAIM_RUNS_MAX);
+    let mut remaining = ask.limit.min(CLAIM_RUNS_MAX);
     if let Some((limits, spent_until)) = &limits {
-        let claimed: i64 = sqlx::query_scalar(sql!("queue/queue_claimed"))
-            .bind(ask.tenant.raw())
-            .bind(&ask.queue)
-            .fetch_one(&mut *write.tx)
-            .await
-            .failed(CLAIMING)?;
-        room = limits.claimable(room, usize::try_from(claimed).unwrap_or(usize::MAX), *spent_until, now);
+        let claimed: i64 = write.scalar(query!("queue/queue_claimed", ask.tenant.raw(), &ask.queue)).await?;
+        remaining = limits.claimable(remaining, usize::try_from(claimed).unwrap_or(usize::MAX), *spent_until, now);
     }
     let mut locked = LockedJobs::default();
     let mut claims = Vec::new();
     // Claims of several nodes choose among the same runs. If others took some of the chosen runs, the claim chooses
     // again after them.
     for round in 0..CLAIM_ROUNDS_MAX {
-        let chosen = choose_runs(store, write, ask, room - claims.len(), &mut locked, look, round == 0).await?;
+        let chosen = choose_runs(store, write, ask, remaining - claims.len(), &mut locked, look, round == 0).await?;
         let count = chosen.len();
         let chosen = if look.skip_locked { free_runs(store, write, chosen).await? } else { chosen };
         let taken = if look.one_by_one {
@@ -97,42 +91,43 @@ async fn claim_in(
         };
         let mut missed = taken.len() < count;
         claims.extend(taken);
-        if claims.len() < room && (look.behind_others || locked.left_out) {
+        if claims.len() < remaining && (look.behind_others || locked.left_out) {
             // Some runs could not be claimed, or were not read: earlier ones may exist, so search from the beginning.
             look.begin_anew();
             locked.left_out = false;
             missed = true;
         }
-        if !missed || claims.len() >= room {
+        if !missed || claims.len() >= remaining {
             break;
         }
     }
     if let Some((QueueLimits { rate: Some(rate), .. }, spent_until)) = &limits
         && !claims.is_empty()
     {
-        query!("queue/queue_spend", ask.tenant.raw(), &ask.queue, rate.spend(*spent_until, now, claims.len()))
-            .execute(&mut *write.tx)
-            .await
-            .failed(CLAIMING)?;
+        write
+            .execute(query!(
+                "queue/queue_spend",
+                ask.tenant.raw(),
+                &ask.queue,
+                rate.spend(*spent_until, now, claims.len())
+            ))
+            .await?;
     }
     Ok(QueueClaims { now, claims })
 }
 
 async fn lock_limits(write: &mut DbTx, ask: &ClaimQueue) -> Result<Option<(QueueLimits, i64)>> {
-    let found = query!("queue/lock_queue_limits", ask.tenant.raw(), &ask.queue)
-        .fetch_optional(&mut *write.tx)
-        .await
-        .failed(CLAIMING)?;
+    let found = write.fetch_optional(query!("queue/lock_queue_limits", ask.tenant.raw(), &ask.queue)).await?;
     let Some(row) = found else { return Ok(None) };
     Ok(Some((limits(&row).failed(CLAIMING)?, row.try_get("spent_until").failed(CLAIMING)?)))
 }
 
 /// The jobs whose runs are candidates. They are locked, so no edit changes them meanwhile.
 #[derive(Default)]
-struct LockedJobs {
+pub(super) struct LockedJobs {
     /// All of them, with their epochs. The definition of an unguarded job is read when one of its runs is chosen.
     epochs: BTreeMap<JobId, Epoch>,
-    jobs: HashMap<JobId, Arc<Job>>,
+    pub(super) jobs: HashMap<JobId, Arc<Job>>,
     /// For guarded jobs: those with a limit on runs in progress, or with a concurrency key (`is_guarded`).
     loads: BTreeMap<JobId, JobLoad>,
     /// Runs superseded by newer ones.
@@ -148,18 +143,18 @@ async fn choose_runs(
     store: &PostgresStore,
     write: &mut DbTx,
     ask: &ClaimQueue,
-    room: usize,
+    remaining: usize,
     locked: &mut LockedJobs,
     look: &mut Look<'_>,
     first: bool,
 ) -> Result<Vec<RunId>> {
     let mut chosen = Vec::new();
     for page in 0..CLAIM_PAGES_MAX {
-        if chosen.len() >= room {
+        if chosen.len() >= remaining {
             break;
         }
         // Most queues yield all that is requested, so only later pages read more than needed.
-        let size = if page == 0 { room } else { ((room - chosen.len()) * 2).max(CLAIM_PAGE_MIN << page) };
+        let size = if page == 0 { remaining } else { ((remaining - chosen.len()) * 2).max(CLAIM_PAGE_MIN << page) };
         let candidates = if first && page == 0 {
             first_page(write, ask, look, size).await?
         } else {
@@ -177,7 +172,7 @@ async fn choose_runs(
             |candidate: &Candidate| locked.epochs.contains_key(&candidate.job) && !locked.gone.contains(&candidate.run);
         let known: Vec<_> = candidates.into_iter().filter(open).collect();
         let of: HashMap<RunId, JobId> = known.iter().map(|candidate| (candidate.run, candidate.job)).collect();
-        let picked = choose(&known, &mut locked.loads, room - chosen.len());
+        let picked = choose(&known, &mut locked.loads, remaining - chosen.len());
         let jobs: BTreeSet<JobId> = picked.iter().filter_map(|run| of.get(run).copied()).collect();
         define(store, write, &jobs, locked).await?;
         // A run whose definition cannot be decoded stays in the queue.
@@ -293,23 +288,22 @@ async fn peek(
         load.full_keys().into_iter().map(|key| (job.uuid(), key.to_owned())).collect::<Vec<_>>()
     };
     let (key_jobs, keys): (Vec<Uuid>, Vec<String>) = locked.loads.iter().flat_map(of_job).unzip();
-    let found = query!(
-        "queue/queue_peek",
-        ask.tenant.raw(),
-        &ask.queue,
-        write.now.millis(),
-        place.0,
-        place.1,
-        rows::job_ids(full),
-        rows::limit(size),
-        key_jobs,
-        keys,
-        rows::job_ids(write.unreadable.jobs_aside()),
-        rows::run_ids(write.unreadable.runs_aside())
-    )
-    .fetch_all(&mut *write.tx)
-    .await
-    .failed(CLAIMING)?;
+    let found = write
+        .fetch_all(query!(
+            "queue/queue_peek",
+            ask.tenant.raw(),
+            &ask.queue,
+            write.now.millis(),
+            place.0,
+            place.1,
+            rows::job_ids(full),
+            rows::limit(size),
+            key_jobs,
+            keys,
+            rows::job_ids(write.unreadable.jobs_aside()),
+            rows::run_ids(write.unreadable.runs_aside())
+        ))
+        .await?;
     Ok(write.unreadable.each("waiting", &found, candidate))
 }
 
@@ -376,7 +370,7 @@ async fn lock_jobs(
         .filter(|job| job.spec.overlap == Overlap::CancelPrevious)
         .cloned()
         .collect();
-    locked.gone.extend(previous::supersede(write, &cancelling).await?);
+    locked.gone.extend(supersede(write, &cancelling).await?);
     load(write, &guarded, locked).await
 }
 
@@ -386,7 +380,7 @@ async fn load(write: &mut DbTx, jobs: &BTreeSet<JobId>, locked: &mut LockedJobs)
         return Ok(());
     }
     let asked = rows::job_ids(jobs.iter().copied());
-    let found = query!("queue/jobs_in_progress", &asked).fetch_all(&mut *write.tx).await.failed(CLAIMING)?;
+    let found = write.fetch_all(query!("queue/jobs_in_progress", &asked)).await?;
     for row in &found {
         let (job, run) = (rows::job_id(row, "job").failed(CLAIMING)?, rows::run_id(row, "run").failed(CLAIMING)?);
         let Some(load) = locked.loads.get_mut(&job) else { continue };
@@ -404,105 +398,4 @@ async fn load(write: &mut DbTx, jobs: &BTreeSet<JobId>, locked: &mut LockedJobs)
         }
     }
     Ok(())
-}
-
-/// Locks and returns those of the chosen runs that no other session has locked.
-async fn free_runs(store: &PostgresStore, write: &mut DbTx, mut chosen: Vec<RunId>) -> Result<Vec<RunId>> {
-    let mut free = HashSet::new();
-    for (table, ids) in store.by_table(chosen.clone(), |id| *id) {
-        free.extend(claim::free(write, &table, ids).await?);
-    }
-    chosen.retain(|run| free.contains(run));
-    Ok(chosen)
-}
-
-/// Claims the chosen runs one by one. A run that cannot be claimed is noted, and later claims leave it out.
-async fn take_one_by_one(
-    store: &PostgresStore,
-    write: &mut DbTx,
-    ask: &ClaimQueue,
-    chosen: &[RunId],
-    locked: &LockedJobs,
-) -> Result<Vec<WorkerClaim>> {
-    let mut claims = Vec::new();
-    for run in chosen {
-        sqlx::raw_sql("savepoint one").execute(&mut *write.tx).await.failed(CLAIMING)?;
-        let end = match take(store, write, ask, &[*run], locked).await {
-            Ok(taken) => {
-                claims.extend(taken);
-                "release savepoint one"
-            }
-            Err(error) if error.is_for_its_data() => {
-                write.unreadable.note_run(*run, &error);
-                "rollback to savepoint one"
-            }
-            Err(error) => return Err(error),
-        };
-        sqlx::raw_sql(end).execute(&mut *write.tx).await.failed(CLAIMING)?;
-    }
-    Ok(claims)
-}
-
-/// Dequeues the chosen runs and claims them. Leaves out runs that another claim is taking.
-async fn take(
-    store: &PostgresStore,
-    write: &mut DbTx,
-    ask: &ClaimQueue,
-    chosen: &[RunId],
-    locked: &LockedJobs,
-) -> Result<Vec<WorkerClaim>> {
-    if chosen.is_empty() {
-        return Ok(Vec::new());
-    }
-    let taken: Vec<(Uuid, Option<String>)> = sqlx::query_as(sql!("queue/queue_dequeue"))
-        .bind(rows::run_ids(chosen.iter().copied()))
-        .bind(ask.tenant.raw())
-        .bind(&ask.queue)
-        .fetch_all(&mut *write.tx)
-        .await
-        .failed(CLAIMING)?;
-    let keys: HashMap<RunId, Option<String>> =
-        taken.into_iter().map(|(run, key)| (RunId::from_uuid(run), key)).collect();
-    let now = write.now;
-    let mut claimed: Vec<ClaimedRun> = Vec::with_capacity(keys.len());
-    for (table, ids) in store.by_table(keys.keys().copied().collect(), |id| *id) {
-        let found = sqlx::query(day_sql!("queue/queue_claim", &table))
-            .bind(rows::run_ids(ids))
-            .bind(now.millis())
-            .bind(&*rows::text(&ask.worker))
-            .fetch_all(&mut *write.tx)
-            .await
-            .failed_or_refused(CLAIMING)?;
-        for row in &found {
-            claimed.push(rows::claimed(row).failed(CLAIMING)?);
-        }
-    }
-    let places: HashMap<_, _> = chosen.iter().enumerate().map(|(place, run)| (*run, place)).collect();
-    claimed.sort_by_key(|run| places.get(&run.id).copied());
-    let until = now.plus(ask.lease);
-    let claims: Vec<WorkerClaim> = claimed
-        .into_iter()
-        .filter_map(|run| {
-            let job = locked.jobs.get(&run.job)?.clone();
-            let timeout_at = now.plus(job.spec.timeout);
-            Some(WorkerClaim { run, job, until, timeout_at })
-        })
-        .collect();
-    query!(
-        "worker_claims/worker_claims_insert",
-        claims.iter().map(|claim| claim.run.id.uuid()).collect::<Vec<_>>(),
-        claims.iter().map(|claim| claim.run.job.uuid()).collect::<Vec<_>>(),
-        claims.iter().map(|claim| claim.run.fence.raw()).collect::<Vec<_>>(),
-        claims.iter().map(|claim| claim.timeout_at.millis()).collect::<Vec<_>>(),
-        claims.iter().map(|claim| keys.get(&claim.run.id).cloned().flatten()).collect::<Vec<_>>(),
-        claims.iter().map(|claim| claim.job.spec.overlap == Overlap::CancelPrevious).collect::<Vec<_>>(),
-        ask.tenant.raw(),
-        &ask.queue,
-        &*rows::text(&ask.worker),
-        until.millis()
-    )
-    .execute(&mut *write.tx)
-    .await
-    .failed_or_refused(CLAIMING)?;
-    Ok(claims)
 }

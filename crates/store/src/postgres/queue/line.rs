@@ -64,12 +64,12 @@ impl Lines {
 }
 
 impl Line {
-    /// Waits for the turn to search for `room` runs. `None` after too long a wait, and for a lone claim of a few runs:
+    /// Waits for the turn to search for `wanted` runs. `None` after too long a wait, and for a lone claim of a few runs:
     /// for that one the order matters more than the cost.
-    pub(super) async fn turn(self: &Arc<Self>, room: usize) -> Option<Turn<'_>> {
+    pub(super) async fn turn(self: &Arc<Self>, wanted: usize) -> Option<Turn<'_>> {
         // The map has one reference, and the caller has one.
         let alone = Arc::strong_count(self) <= 2;
-        if alone && room < CLAIM_PAGE_MIN {
+        if alone && wanted < CLAIM_PAGE_MIN {
             return None;
         }
         let seen = tokio::time::timeout(TURN_PATIENCE, self.seen.lock()).await.ok()?;
@@ -198,9 +198,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_claim_does_not_wait_long_for_its_turn() {
         let (_lines, line) = lines();
-        let held = line.turn(100).await;
+        let turn = line.turn(100).await;
         assert!(line.turn(100).await.is_none());
-        drop(held);
+        drop(turn);
         assert!(line.turn(100).await.is_some());
     }
 

@@ -8,7 +8,7 @@ use everytick_domain::{
 };
 use sqlx::Row as _;
 
-use super::super::{DbTx, Failed, PostgresStore, flows, is_locked, rows, settle};
+use super::super::{DbTx, Failed, PostgresStore, flow_runs, is_locked, rows, settle};
 use crate::{Result, Success, queues::settle_successes};
 
 const DOING: &str = "settle reported runs as succeeded";
@@ -40,14 +40,14 @@ async fn end_in(
     done: &[Success],
 ) -> Result<HashMap<RunId, JobId>> {
     let mut ended = HashMap::with_capacity(done.len());
-    let said: Vec<Settlement> =
+    let settlements: Vec<Settlement> =
         done.iter().map(|done| Settlement::success(done.run, done.fence, done.output.clone())).collect();
-    for (table, said) in store.by_table(said.iter().collect(), |said| said.run) {
+    for (table, of_day) in store.by_table(settlements.iter().collect(), |settlement| settlement.run) {
         let found = sqlx::query(day_sql!("settle/succeed", &table))
             .bind(tenant.raw())
-            .bind(rows::run_ids(said.iter().map(|said| said.run)))
-            .bind(said.iter().map(|said| said.fence.raw()).collect::<Vec<_>>())
-            .bind(rows::unless_all(said.iter().map(|said| rows::text_of(said.output.as_ref())), &None))
+            .bind(rows::run_ids(of_day.iter().map(|settlement| settlement.run)))
+            .bind(of_day.iter().map(|settlement| settlement.fence.raw()).collect::<Vec<_>>())
+            .bind(rows::unless_all(of_day.iter().map(|settlement| rows::text_of(settlement.output.as_ref())), &None))
             .fetch_all(&mut *write.tx)
             .await
             .failed_or_refused(DOING)?;
@@ -59,7 +59,7 @@ async fn end_in(
                 steps.push(run.uuid());
             }
         }
-        flows::leave_steps(write, &steps).await?;
+        flow_runs::leave_steps(write, &steps).await?;
     }
     Ok(ended)
 }

@@ -15,8 +15,8 @@ use uuid::Uuid;
 
 use super::{
     super::{DbTx, Failed, SqliteStore, rows, rows::Hex},
-    limits::limits,
-    previous,
+    store::limits,
+    superseded::supersede,
 };
 use crate::{CLAIM_PAGE_MIN, CLAIM_PAGES_MAX, ClaimQueue, ClaimedRun, QueueClaims, Result, WorkerClaim};
 
@@ -39,7 +39,7 @@ async fn claim_once(store: &SqliteStore, ask: &ClaimQueue, one_by_one: bool) -> 
 
 async fn claim(write: &mut DbTx, ask: &ClaimQueue, one_by_one: bool) -> Result<QueueClaims> {
     let now = write.now;
-    let mut room = ask.limit.min(CLAIM_RUNS_MAX);
+    let mut remaining = ask.limit.min(CLAIM_RUNS_MAX);
     let queue = |statement| sqlx::query(statement).bind(ask.tenant.raw()).bind(&ask.queue);
     let found = queue(sql!("queue/queue_limits")).fetch_optional(&mut *write.tx).await.failed(CLAIMING)?;
     let limits = match found {
@@ -49,10 +49,10 @@ async fn claim(write: &mut DbTx, ask: &ClaimQueue, one_by_one: bool) -> Result<Q
     if let Some((limits, spent_until)) = &limits {
         let counted = queue(sql!("queue/queue_claimed")).fetch_one(&mut *write.tx).await.failed(CLAIMING)?;
         let claimed: i64 = counted.try_get(0).failed(CLAIMING)?;
-        room = limits.claimable(room, usize::try_from(claimed).unwrap_or(usize::MAX), *spent_until, now);
+        remaining = limits.claimable(remaining, usize::try_from(claimed).unwrap_or(usize::MAX), *spent_until, now);
     }
     let mut known = KnownJobs::default();
-    let chosen = choose_runs(write, ask, room, &mut known).await?;
+    let chosen = choose_runs(write, ask, remaining, &mut known).await?;
     let claims = if one_by_one {
         take_one_by_one(write, ask, &chosen, &known).await?
     } else {
@@ -80,19 +80,24 @@ struct KnownJobs {
     gone: BTreeSet<RunId>,
 }
 
-async fn choose_runs(write: &mut DbTx, ask: &ClaimQueue, room: usize, known: &mut KnownJobs) -> Result<Vec<RunId>> {
+async fn choose_runs(
+    write: &mut DbTx,
+    ask: &ClaimQueue,
+    remaining: usize,
+    known: &mut KnownJobs,
+) -> Result<Vec<RunId>> {
     let mut chosen = Vec::new();
     let mut place = (i64::MIN, Uuid::nil());
     for page in 0..CLAIM_PAGES_MAX {
-        if chosen.len() >= room {
+        if chosen.len() >= remaining {
             break;
         }
-        let size = ((room - chosen.len()) * 2).max(CLAIM_PAGE_MIN << page);
+        let size = ((remaining - chosen.len()) * 2).max(CLAIM_PAGE_MIN << page);
         let mut candidates = peek(write, ask, known, &mut place, size).await?;
         let last = candidates.len() < size;
         load_jobs(write, &candidates, known).await?;
         candidates.retain(|candidate| known.jobs.contains_key(&candidate.job) && !known.gone.contains(&candidate.run));
-        chosen.extend(choose(&candidates, &mut known.loads, room - chosen.len()));
+        chosen.extend(choose(&candidates, &mut known.loads, remaining - chosen.len()));
         if last {
             break;
         }
@@ -113,22 +118,21 @@ async fn peek(
         load.full_keys().into_iter().map(|key| (Hex(job.uuid()), key.to_owned())).collect::<Vec<_>>()
     };
     let keys: Vec<_> = known.loads.iter().flat_map(of_job).collect();
-    let found = query!(
-        "queue/queue_peek",
-        ask.tenant.raw(),
-        &ask.queue,
-        write.now.millis(),
-        place.0,
-        place.1,
-        rows::job_ids(full),
-        rows::limit(size),
-        rows::json(&keys),
-        rows::job_ids(write.unreadable.jobs_aside()),
-        rows::run_ids(write.unreadable.runs_aside())
-    )
-    .fetch_all(&mut *write.tx)
-    .await
-    .failed(CLAIMING)?;
+    let found = write
+        .fetch_all(query!(
+            "queue/queue_peek",
+            ask.tenant.raw(),
+            &ask.queue,
+            write.now.millis(),
+            place.0,
+            place.1,
+            rows::job_ids(full),
+            rows::limit(size),
+            rows::json(&keys),
+            rows::job_ids(write.unreadable.jobs_aside()),
+            rows::run_ids(write.unreadable.runs_aside())
+        ))
+        .await?;
     if let Some(last) = found.last() {
         *place = (last.try_get("rank").failed(CLAIMING)?, last.try_get("run").failed(CLAIMING)?);
     }
@@ -152,7 +156,7 @@ async fn load_jobs(write: &mut DbTx, candidates: &[Candidate], known: &mut Known
         return Ok(());
     }
     let asked = rows::job_ids(new.iter().copied());
-    let found = query!("jobs/load_jobs", asked).fetch_all(&mut *write.tx).await.failed(CLAIMING)?;
+    let found = write.fetch_all(query!("jobs/load_jobs", asked)).await?;
     let mut guarded = Vec::new();
     for row in write.unreadable.each("jobs", &found, rows::job) {
         if row.job.spec.is_guarded() {
@@ -170,9 +174,9 @@ async fn load_jobs(write: &mut DbTx, candidates: &[Candidate], known: &mut Known
         .filter(|job| job.spec.overlap == Overlap::CancelPrevious)
         .cloned()
         .collect();
-    known.gone.extend(previous::supersede(write, &cancelling).await?);
+    known.gone.extend(supersede(write, &cancelling).await?);
     let asked = rows::job_ids(guarded);
-    let found = query!("queue/jobs_in_progress", &asked).fetch_all(&mut *write.tx).await.failed(CLAIMING)?;
+    let found = write.fetch_all(query!("queue/jobs_in_progress", &asked)).await?;
     for row in &found {
         let (job, run) = (rows::job_id(row, "job").failed(CLAIMING)?, rows::run_id(row, "run").failed(CLAIMING)?);
         let Some(load) = known.loads.get_mut(&job) else { continue };
@@ -183,7 +187,7 @@ async fn load_jobs(write: &mut DbTx, candidates: &[Candidate], known: &mut Known
         }
     }
     // The node may still have claims on runs of a job that had another target.
-    let found = query!("horizon/open_claimed", &asked).fetch_all(&mut *write.tx).await.failed(CLAIMING)?;
+    let found = write.fetch_all(query!("horizon/open_claimed", &asked)).await?;
     for row in &found {
         let (job, run) = rows::open_run(row).failed(CLAIMING)?;
         if let Some(load) = known.loads.get_mut(&job) {
@@ -244,17 +248,16 @@ async fn take(write: &mut DbTx, ask: &ClaimQueue, chosen: &[RunId], known: &Know
         let previous = claim.job.spec.overlap == Overlap::CancelPrevious;
         (Hex(run.id.uuid()), Hex(run.job.uuid()), run.fence.raw(), claim.timeout_at.millis(), u8::from(previous))
     };
-    query!(
-        "worker_claims/worker_claims_insert",
-        rows::json(&claims.iter().map(noted).collect::<Vec<_>>()),
-        ask.tenant.raw(),
-        &ask.queue,
-        &ask.worker,
-        until.millis()
-    )
-    .execute(&mut *write.tx)
-    .await
-    .failed_or_refused(CLAIMING)?;
-    query!("waiting/dequeue", ids).execute(&mut *write.tx).await.failed(CLAIMING)?;
+    write
+        .execute_or_refuse(query!(
+            "worker_claims/worker_claims_insert",
+            rows::json(&claims.iter().map(noted).collect::<Vec<_>>()),
+            ask.tenant.raw(),
+            &ask.queue,
+            &ask.worker,
+            until.millis()
+        ))
+        .await?;
+    write.execute(query!("waiting/dequeue_runs", ids)).await?;
     Ok(claims)
 }

@@ -1,4 +1,4 @@
-//! The verbs of backfills. The transactions that use them are in `crate::tx::backfill`.
+//! The transactions and verbs of backfills. The scripts are in `crate::tx::backfill`.
 
 use async_trait::async_trait;
 use everytick_domain::{
@@ -10,11 +10,7 @@ use everytick_domain::{
 };
 use uuid::Uuid;
 
-use super::{
-    DbTx, Failed, SqliteStore,
-    record::{self, Queued},
-    rows::{self, Hex},
-};
+use super::{DbStore, DbTx, Failed, rows, verbs};
 use crate::{
     Actor, BackfillAdvanced, BackfillPreview, BackfillRecord, BackfillStore, CancelledBackfill, Lease, NewBackfill,
     Page, Result, StoreError,
@@ -26,7 +22,7 @@ use crate::{
 };
 
 #[async_trait]
-impl BackfillStore for SqliteStore {
+impl BackfillStore for DbStore {
     async fn preview_backfill(&self, tenant: TenantId, ask: &NewBackfill) -> Result<BackfillPreview> {
         in_read!(self, "read a backfill", tx => backfill::preview(tx, tenant, ask))
     }
@@ -43,19 +39,7 @@ impl BackfillStore for SqliteStore {
         before: Option<BackfillId>,
         limit: usize,
     ) -> Result<Page<BackfillRecord, BackfillId>> {
-        const DOING: &str = "read a backfill";
-        let mut read = self.read(DOING).await?;
-        let found = read
-            .fetch_all(query!(
-                "backfills/backfill_list",
-                tenant.raw(),
-                job.uuid(),
-                before.map_or(Uuid::max(), BackfillId::uuid),
-                rows::limit(limit.saturating_add(1))
-            ))
-            .await?;
-        let items = self.unreadable.each("backfills", &found, rows::backfill);
-        Ok(Page::cut(items, limit, |backfill: &BackfillRecord| backfill.id))
+        in_read!(self, "read a backfill", tx => list(tx, tenant, job, before, limit))
     }
     async fn cancel_backfill(&self, tenant: TenantId, actor: &Actor, id: BackfillId) -> Result<CancelledBackfill> {
         in_tx!(self, "cancel a backfill", tx => backfill::cancel(tx, tenant, actor, id))
@@ -66,20 +50,36 @@ impl BackfillStore for SqliteStore {
         after: Option<BackfillId>,
         limit: usize,
     ) -> Result<Vec<BackfillId>> {
-        const DOING: &str = "find backfills";
-        if !partitions.contains(0) {
-            return Ok(Vec::new());
-        }
-        let mut read = self.read(DOING).await?;
-        let found =
-            sqlx::query_scalar(sql!("backfills/backfill_load")).bind(after.map_or(Uuid::nil(), BackfillId::uuid));
-        let found = found.bind(rows::limit(limit));
-        let found: Vec<Uuid> = found.fetch_all(&mut *read).await.failed(DOING)?;
-        Ok(found.into_iter().map(BackfillId::from_uuid).collect())
+        in_read!(self, "find backfills", tx => load(tx, partitions, after, limit))
     }
     async fn advance_backfill(&self, lease: &Lease, id: BackfillId, kept: Span) -> Result<BackfillAdvanced> {
         in_tx!(self, "create runs of a backfill", tx => backfill::advance(tx, lease, id, kept))
     }
+}
+
+async fn list(
+    tx: &mut DbTx,
+    tenant: TenantId,
+    job: JobId,
+    before: Option<BackfillId>,
+    limit: usize,
+) -> Result<Page<BackfillRecord, BackfillId>> {
+    let before = before.map_or(Uuid::max(), BackfillId::uuid);
+    let one_more = rows::limit(limit.saturating_add(1));
+    let found = tx.fetch_all(query!("backfills/backfill_list", tenant.raw(), job.uuid(), before, one_more)).await?;
+    Ok(Page::cut(tx.unreadable.each("backfills", &found, rows::backfill), limit, |backfill| backfill.id))
+}
+
+async fn load(
+    tx: &mut DbTx,
+    partitions: &PartitionSet,
+    after: Option<BackfillId>,
+    limit: usize,
+) -> Result<Vec<BackfillId>> {
+    let after = after.map_or(Uuid::nil(), BackfillId::uuid);
+    let load = query!("backfills/backfill_load", rows::partition_filter(partitions), after, rows::limit(limit));
+    let found: Vec<Uuid> = tx.scalars(load).await?;
+    Ok(found.into_iter().map(BackfillId::from_uuid).collect())
 }
 
 #[async_trait]
@@ -102,71 +102,47 @@ impl BackfillTx for DbTx {
             from.millis(),
             to.millis(),
             order == Order::Newest,
-            ask.rate.map(|rate| rate.count),
+            ask.rate.map(|rate| rows::int(rate.count)),
             ask.rate.map(|rate| i64::try_from(rate.per.as_millis()).unwrap_or(i64::MAX)),
-            &ask.payload,
+            rows::text_of(ask.payload.as_ref()),
             ticks_to_bytes(ticks),
-            rows::limit(ticks.len()),
+            rows::int(ticks.len()),
             self.now.millis(),
-            &actor.0
+            rows::text(&actor.0)
         ))
         .await?;
         Ok(())
     }
     async fn set_backfill_cancelled(&mut self, id: BackfillId, note: &str) -> Result<()> {
-        self.execute(query!("backfills/backfill_cancel", id.uuid(), self.now.millis(), note)).await?;
+        self.execute(query!("backfills/backfill_cancel", id.uuid(), self.now.millis(), rows::text(note))).await?;
         Ok(())
     }
     async fn load_progress(&mut self, id: BackfillId) -> Result<StoredProgress> {
-        let row = self
-            .fetch_optional(query!(
-                "backfills/backfill_progress",
-                id.uuid(),
-                rows::limit(BACKFILL_OPEN_MAX * TICK_BYTES)
-            ))
-            .await?;
-        let row = row.ok_or(StoreError::NotFound("backfill"))?;
-        rows::progress(id, &row).failed(self.doing)
+        let bytes = rows::int(BACKFILL_OPEN_MAX * TICK_BYTES);
+        let row = self.fetch_optional(query!("backfills/backfill_progress", id.uuid(), bytes)).await?;
+        rows::progress(id, &row.ok_or(StoreError::NotFound("backfill"))?).failed(self.doing)
     }
     async fn listed_runs(&mut self, id: BackfillId) -> Result<Listed> {
-        let found = self.fetch_all(query!("backfills/backfill_listed_runs", id.uuid())).await?;
-        found.iter().map(rows::listed_run).collect::<std::result::Result<_, _>>().failed(self.doing)
+        self.fetch_decoded(query!("backfills/backfill_listed_runs", id.uuid()), rows::listed_run).await
     }
     async fn insert_backfilled(&mut self, row: &StoredProgress, job: &Job, ticks: &[DbTime]) -> Result<()> {
-        let (spec, payload) = (&job.spec, row.payload.as_deref());
-        let runs = ticks.iter().map(|tick| (Hex(row.origin.run(job.id, *tick).uuid()), tick.millis()));
-        let made: Vec<Uuid> = sqlx::query_scalar(sql!("backfills/backfill_make"))
-            .bind(rows::json(&runs.collect::<Vec<_>>()))
-            .bind(job.tenant.raw())
-            .bind(job.id.uuid())
-            .bind(self.now.millis())
-            .bind(payload)
-            .fetch_all(&mut *self.tx)
-            .await
-            .failed_or_refused(self.doing)?;
-        let made: Vec<_> = made.into_iter().map(RunId::from_uuid).collect();
-        let key = spec.key_of(payload);
-        let queued = |run: &RunId| Queued { run: *run, priority: spec.priority, key: key.as_deref() };
-        record::wait(self, &made.iter().map(queued).collect::<Vec<_>>()).await?;
-        self.execute(query!("backfills/backfill_runs_add", rows::run_ids(made), row.origin.backfill.uuid())).await?;
-        Ok(())
+        verbs::insert_backfilled(self, row, job, ticks).await
     }
     async fn unlist_runs(&mut self, _: BackfillId, runs: &[RunId]) -> Result<()> {
-        let over = rows::run_ids(runs.iter().copied());
-        self.execute(query!("backfills/backfill_runs_over", over)).await?;
+        if !runs.is_empty() {
+            self.execute(query!("backfills/backfill_runs_over", rows::run_ids(runs))).await?;
+        }
         Ok(())
     }
     async fn update_backfill(&mut self, id: BackfillId, step: &Step, listed: &Listed) -> Result<()> {
-        let ended = listed.ended;
-        let ended = [ended.succeeded, ended.failed, ended.cancelled];
         self.execute(query!(
             "backfills/backfill_move_on",
             id.uuid(),
-            rows::limit(step.make.len()),
+            rows::int(step.make.len()),
             step.spent_until,
-            ended[0],
-            ended[1],
-            ended[2],
+            rows::int(listed.ended.succeeded),
+            rows::int(listed.ended.failed),
+            rows::int(listed.ended.cancelled),
             step.state.code(),
             step.active,
             (step.state != BackfillState::Running).then_some(self.now.millis()),

@@ -1,16 +1,19 @@
-//! The verbs of flows on PostgreSQL. The transactions that use them are in `crate::tx::flow`.
+//! The transactions and verbs of flows. The scripts are in `crate::tx::flow`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::atomic::Ordering,
+};
 
 use async_trait::async_trait;
 use everytick_domain::{
     flow::{Edges, FLOW_JOBS_MAX, When},
     ids::{JobId, RunId, TenantId},
-    run::{SkipReason, State},
+    run::State,
 };
 use uuid::Uuid;
 
-use super::{DbTx, Failed, PostgresStore, history, jobs, rows};
+use super::{DbStore, DbTx, Failed, flow_runs, history, jobs, rows};
 use crate::{
     Actor, Advanced, CancelledFlow, FlowFilter, FlowRecord, FlowStore, NodeRun, Page, RerunFlow, Result, StoreError,
     flows::{ChildRow, FlowRow, NextRuns, Output},
@@ -22,25 +25,22 @@ use crate::{
 };
 
 #[async_trait]
-impl FlowStore for PostgresStore {
+impl FlowStore for DbStore {
     async fn flows_with_steps(&self, after: Option<RunId>, limit: usize) -> Result<Vec<RunId>> {
-        self.reads(with_steps(self, after, limit)).await
+        in_read!(self, "read the steps of flows", tx => with_steps(tx, after, limit))
     }
     async fn advance_flow(&self, flow: RunId) -> Result<Advanced> {
-        let advanced = async {
-            let rendered = in_read!(self, "advance a flow", tx => flow::render(tx, flow))?;
-            in_tx!(self, "advance a flow", tx => flow::advance(tx, flow, NextRuns::Start(&rendered)))
-        };
-        self.writes(advanced).await
+        let rendered = in_read!(self, "advance a flow", tx => flow::render(tx, flow))?;
+        in_tx!(self, "advance a flow", tx => flow::advance(tx, flow, NextRuns::Start(&rendered)))
     }
     async fn give_up_flow(&self, flow: RunId, why: &str) -> Result<Advanced> {
-        self.writes(async { in_tx!(self, "advance a flow", tx => flow::advance(tx, flow, NextRuns::Skip(why))) }).await
+        in_tx!(self, "advance a flow", tx => flow::advance(tx, flow, NextRuns::Skip(why)))
     }
     fn take_steps_written(&self) -> bool {
-        self.steps.swap(false, std::sync::atomic::Ordering::AcqRel)
+        self.steps.swap(false, Ordering::AcqRel)
     }
     async fn get_flow(&self, tenant: TenantId, id: RunId) -> Result<FlowRecord> {
-        self.reads(async { in_read!(self, "read the flow", tx => flow::get_flow(tx, tenant, id)) }).await
+        in_read!(self, "read the flow", tx => flow::get_flow(tx, tenant, id))
     }
     async fn list_flows(
         &self,
@@ -49,35 +49,26 @@ impl FlowStore for PostgresStore {
         before: Option<RunId>,
         limit: usize,
     ) -> Result<Page<FlowRecord, RunId>> {
-        self.reads(async { in_read!(self, "list flows", tx => flow::list_flows(tx, tenant, filter, before, limit)) })
-            .await
+        in_read!(self, "list flows", tx => flow::list_flows(tx, tenant, filter, before, limit))
     }
     async fn cancel_flow(&self, tenant: TenantId, actor: &Actor, id: RunId) -> Result<CancelledFlow> {
-        self.writes(async { in_tx!(self, "cancel a flow", tx => flow::cancel_flow(tx, tenant, actor, id)) }).await
+        in_tx!(self, "cancel a flow", tx => flow::cancel_flow(tx, tenant, actor, id))
     }
     async fn rerun_flow(&self, tenant: TenantId, actor: &Actor, ask: RerunFlow) -> Result<FlowRecord> {
-        self.writes(async { in_tx!(self, "rerun a flow", tx => flow::rerun_flow(tx, tenant, actor, &ask)) }).await
+        in_tx!(self, "rerun a flow", tx => flow::rerun_flow(tx, tenant, actor, &ask))
     }
 }
 
-async fn with_steps(store: &PostgresStore, after: Option<RunId>, limit: usize) -> Result<Vec<RunId>> {
-    const DOING: &str = "read the steps of flows";
-    let mut read = store.read(DOING).await?;
-    let found: Vec<Uuid> = read
-        .scalars(query!("flows/flow_steps_after", after.map_or(Uuid::nil(), RunId::uuid), rows::limit(limit)))
-        .await?;
-    Ok(found.into_iter().map(RunId::from_uuid).collect())
+async fn with_steps(tx: &mut DbTx, after: Option<RunId>, limit: usize) -> Result<Vec<RunId>> {
+    let after = after.map_or(Uuid::nil(), RunId::uuid);
+    tx.run_ids(query!("flows/flow_steps_after", after, rows::limit(limit))).await
 }
 
 #[async_trait]
 impl FlowTx for DbTx {
     async fn find_flow(&mut self, flow: RunId) -> Result<Option<FlowRow>> {
         let found = self.fetch_optional(query!("flows/flow_get", flow.uuid())).await?;
-        found.as_ref().map(rows::flow).transpose().failed_or_refused(self.doing)
-    }
-    async fn lock_flow(&mut self, flow: RunId) -> Result<()> {
-        self.execute(query!("flows/lock_flow", flow.uuid())).await?;
-        Ok(())
+        found.as_ref().map(rows::flow).transpose().failed(self.doing)
     }
     async fn insert_flow(&mut self, row: &FlowRow) -> Result<()> {
         let graph = serde_json::to_string(&row.graph)
@@ -102,8 +93,7 @@ impl FlowTx for DbTx {
         edges(self, sql!("edges/flow_below"), &[job]).await
     }
     async fn node_runs(&mut self, runs: &[RunId]) -> Result<BTreeMap<RunId, NodeRun>> {
-        let found = self.fetch_all(query!("flows/flow_runs", rows::run_ids(runs.iter().copied()))).await?;
-        found.iter().map(rows::node_run).collect::<std::result::Result<_, _>>().failed_or_refused(self.doing)
+        self.fetch_decoded(query!("flows/flow_runs", rows::run_ids(runs)), rows::node_run).await
     }
     async fn flow_rows(
         &mut self,
@@ -127,11 +117,10 @@ impl FlowTx for DbTx {
         jobs::readable(self, jobs).await
     }
     async fn steps_of(&mut self, flow: RunId) -> Result<Vec<RunId>> {
-        let found: Vec<Uuid> = self.scalars(query!("flows/flow_steps_of", flow.uuid())).await?;
-        Ok(found.into_iter().map(RunId::from_uuid).collect())
+        self.run_ids(query!("flows/flow_steps_of", flow.uuid())).await
     }
     async fn drop_steps(&mut self, runs: &[RunId]) -> Result<()> {
-        self.execute(query!("flows/flow_drop_steps", rows::run_ids(runs.iter().copied()))).await?;
+        self.execute(query!("flows/flow_drop_steps", rows::run_ids(runs))).await?;
         Ok(())
     }
     async fn forget_steps(&mut self, flow: RunId) -> Result<()> {
@@ -140,7 +129,7 @@ impl FlowTx for DbTx {
     }
     async fn outputs(&mut self, runs: &[RunId]) -> Result<BTreeMap<RunId, Output>> {
         let found: Vec<(Uuid, i16, Option<String>, Option<String>)> =
-            self.fetch_all_as(query!("flows/flow_outputs", rows::run_ids(runs.iter().copied()))).await?;
+            self.fetch_all_as(query!("flows/flow_outputs", rows::run_ids(runs))).await?;
         let output = |(run, state, output, error)| {
             (RunId::from_uuid(run), Output { state: State::from_code(state), output, error })
         };
@@ -148,64 +137,31 @@ impl FlowTx for DbTx {
     }
     async fn payloads(&mut self, runs: &[RunId]) -> Result<BTreeMap<JobId, String>> {
         let found: Vec<(Uuid, Option<String>)> =
-            self.fetch_all_as(query!("flows/flow_payloads", rows::run_ids(runs.iter().copied()))).await?;
+            self.fetch_all_as(query!("flows/flow_payloads", rows::run_ids(runs))).await?;
         Ok(found.into_iter().filter_map(|(job, payload)| Some((JobId::from_uuid(job), payload?))).collect())
     }
     async fn insert_children(&mut self, row: &FlowRow, children: &[ChildRow]) -> Result<BTreeSet<RunId>> {
-        let all = || children.iter();
-        let made: Vec<(Uuid, i16)> = sqlx::query_as(sql!("flows/flow_record"))
-            .bind(rows::run_ids(all().map(|child| child.run)))
-            .bind(rows::job_ids(all().map(|child| child.job)))
-            .bind(all().map(|child| child.cause.code()).collect::<Vec<_>>())
-            .bind(all().map(|child| child.state.code()).collect::<Vec<_>>())
-            .bind(all().map(|child| child.reason.map(SkipReason::code)).collect::<Vec<_>>())
-            .bind(all().map(|child| rows::texts(child.error.as_ref())).collect::<Vec<_>>())
-            .bind(all().map(|child| rows::texts(child.payload.as_ref())).collect::<Vec<_>>())
-            .bind(all().map(|child| rows::partition(child.partition)).collect::<Vec<_>>())
-            .bind(all().map(|child| i16::from(child.priority)).collect::<Vec<_>>())
-            .bind(all().map(|child| child.queue.clone()).collect::<Vec<_>>())
-            .bind(all().map(|child| child.rank).collect::<Vec<_>>())
-            .bind(all().map(|child| child.key.clone()).collect::<Vec<_>>())
-            .bind(row.tenant.raw())
-            .bind(row.id.uuid())
-            .bind(row.scheduled_at.millis())
-            .bind(self.now.millis())
-            .fetch_all(&mut *self.tx)
-            .await
-            .failed_or_refused(self.doing)?;
-        Ok(made.into_iter().map(|(run, _)| RunId::from_uuid(run)).collect())
+        flow_runs::insert(self, row, children).await
     }
     async fn set_flow_cancelled(&mut self, flow: RunId) -> Result<()> {
         self.execute(query!("flows/flow_cancel", flow.uuid(), self.now.millis())).await?;
         Ok(())
     }
     async fn cancel_flow_runs(&mut self, runs: &[RunId]) -> Result<Vec<(RunId, JobId, bool)>> {
-        let ended: Vec<(Uuid, Uuid, bool)> = self
-            .fetch_all_as(query!("flows/flow_cancel_runs", rows::run_ids(runs.iter().copied()), self.now.millis()))
-            .await?;
-        let ended =
-            ended.into_iter().map(|(run, job, claimed)| (RunId::from_uuid(run), JobId::from_uuid(job), claimed));
-        Ok(ended.collect())
+        let ended = flow_runs::cancel(self, runs).await?;
+        Ok(ended
+            .into_iter()
+            .map(|(run, job, claimed)| (RunId::from_uuid(run), JobId::from_uuid(job), claimed))
+            .collect())
     }
-}
-
-/// Writes a step for each of these ended runs that a flow may follow. Every transaction that ends runs calls this.
-pub(super) async fn leave_steps(write: &mut DbTx, runs: &[Uuid]) -> Result<()> {
-    if runs.is_empty() {
-        return Ok(());
-    }
-    let left = write.execute(query!("flows/flow_leave_steps", runs)).await?;
-    write.left_steps |= left > 0;
-    Ok(())
 }
 
 /// The jobs connected with these, or those that follow them. One more than a flow may have shows that there are too
 /// many.
 pub(super) async fn edges(tx: &mut DbTx, statement: &'static str, jobs: &[JobId]) -> Result<Edges> {
-    let asked = rows::job_ids(jobs.iter().copied());
     let limit = rows::limit((FLOW_JOBS_MAX + 1).saturating_mul(jobs.len().max(1)));
-    let found: Vec<(Uuid, String, Option<Uuid>, Option<i16>)> =
-        sqlx::query_as(statement).bind(asked).bind(limit).fetch_all(&mut *tx.tx).await.failed(tx.doing)?;
+    let query = sqlx::query(statement).bind(rows::job_ids(jobs)).bind(limit);
+    let found: Vec<(Uuid, String, Option<Uuid>, Option<i16>)> = tx.fetch_all_as(query).await?;
     let mut edges = Edges::default();
     for (job, name, parent, when) in found {
         let job = JobId::from_uuid(job);
