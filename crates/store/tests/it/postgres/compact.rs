@@ -48,6 +48,9 @@ async fn definitions_are_written_compact_once_every_node_reads_them() {
     assert_eq!(search, "words");
     let (step, works_from) = needed(&mut look).await;
     assert_eq!(step, works_from, "a release that cannot read it starts no more");
+    let others = "select count(*) from schema_steps where name <> 'short' and works_from > 1";
+    let others: i64 = sqlx::query_scalar(others).fetch_one(&mut look).await.unwrap();
+    assert_eq!(others, 0, "the other steps require no newer release");
 
     // A suspended node of the earlier step resumes.
     sqlx::raw_sql("update leases set ended = false where node = 'old'").execute(&mut look).await.unwrap();

@@ -54,6 +54,26 @@ async fn a_run_whose_cancel_was_under_way_is_not_put_back() {
     assert_eq!(bench.run(claimed.id).await.state, State::Cancelled);
 }
 
+/// An addition to a log reads the log only when the claim is locked, so an addition that was under way is kept
+/// (`worker_log_lock`).
+#[tokio::test]
+async fn an_addition_to_a_log_keeps_one_that_was_under_way() {
+    let opened = bench().await;
+    let queued = JobSpec { target: TargetSpec::Queue(QueueTarget { name: "q".into() }), ..overlapping("j") };
+    opened.bench.create(queued).await;
+    opened.bench.trigger(new_run("j", "k")).await;
+    let claimed = opened.store.claim_queue(&ask(1)).await.unwrap().claims.remove(0).run;
+    let mut other = opened.connect().await;
+    run(&mut other, "begin; update worker_claims set log = 'first '").await;
+    let (store, id, fence) = (opened.store.clone(), claimed.id, claimed.fence);
+    let mut adding = tokio::spawn(async move { store.log_claim(TENANT, id, fence, "second".into()).await });
+    waits_for_a_lock(&opened, &mut adding).await;
+    run(&mut other, "commit").await;
+    assert!(adding.await.unwrap().unwrap());
+    let log = opened.store.claim_log(TENANT, claimed.id).await.unwrap();
+    assert!(log.as_ref().is_some_and(|log| log.contains("first second")), "{log:?}");
+}
+
 fn ask(limit: usize) -> ClaimQueue {
     ClaimQueue { tenant: TENANT, queue: "q".into(), worker: "w".into(), limit, lease: Span::seconds(30) }
 }

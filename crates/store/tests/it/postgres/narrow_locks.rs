@@ -77,6 +77,21 @@ async fn a_request_and_an_edit_do_not_wait_for_another_job() {
     does_not_wait(&opened, &lock, edit).await.unwrap();
 }
 
+/// `lock_run`.
+#[tokio::test]
+async fn a_cancel_of_a_run_does_not_wait_for_another_run() {
+    let opened = bench().await;
+    opened.bench.create(overlapping("j")).await;
+    let mut runs = Vec::new();
+    for key in ["k", "l"] {
+        runs.push(opened.bench.trigger(new_run("j", key)).await.id);
+    }
+    let (store, run, other) = (opened.store.clone(), runs[0], runs[1]);
+    let lock = format!("select from runs where id = '{other}' for update");
+    let cancelled = does_not_wait(&opened, &lock, async move { store.cancel_run(TENANT, &actor(), run).await }).await;
+    assert_eq!(cancelled.unwrap().run.id, run);
+}
+
 /// `lock_jobs`: the flow starts two jobs at once.
 #[tokio::test]
 async fn a_flow_does_not_wait_for_a_job_outside_it() {

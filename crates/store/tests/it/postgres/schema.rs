@@ -197,6 +197,20 @@ async fn newer_zone_data_lowers_the_cursors_of_zoned_jobs_and_older_data_changes
 }
 
 #[tokio::test]
+async fn newer_zone_data_raises_no_cursor_and_no_other_counter() {
+    let opened = super::bench().await;
+    let (bench, mut look) = (&opened.bench, opened.connect().await);
+    let paris = bench.create(zoned("paris")).await;
+    let due = bench.cursor(&paris).await;
+    bench.go(3 * 86_400);
+    start_with(&opened, 202_502).await.close().await;
+    assert_eq!(bench.cursor(&paris).await, due, "a tick that is due is not passed");
+    let closed = "select value from counters where name = 'days_closed'";
+    let closed: i64 = sqlx::query_scalar(closed).fetch_one(&mut look).await.unwrap();
+    assert_eq!(closed, 0, "no day was dropped");
+}
+
+#[tokio::test]
 async fn a_node_with_older_zone_data_does_not_raise_a_cursor_that_newer_data_replanned() {
     let opened = super::bench().await;
     let bench = &opened.bench;
