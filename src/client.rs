@@ -82,7 +82,7 @@ impl Client {
         format!("--server: the server has no API under the path {:?}; write {:?}", self.server.path(), server.as_str())
     }
 
-    fn unreachable(&self, error: &reqwest::Error) -> Failure {
+    fn connection_failure(&self, error: &reqwest::Error) -> Failure {
         Failure::new(Exit::NoServer, self.why_unreachable(error))
     }
 
@@ -195,20 +195,20 @@ impl<'a> Request<'a> {
     /// Returns the JSON of the answer, `null` if the body is empty.
     pub(crate) async fn send(self) -> anyhow::Result<Answer> {
         let client = self.client;
-        let response = self.answered(Some(ANSWER_TIMEOUT)).await?;
-        let text = response.text().await.map_err(|error| client.unreachable(&error))?;
+        let response = self.response(Some(ANSWER_TIMEOUT)).await?;
+        let text = response.text().await.map_err(|error| client.connection_failure(&error))?;
         let text = if text.is_empty() { "null".to_owned() } else { text };
-        RawValue::from_string(text).map(Answer).map_err(|_| not_ours(client, "a body that is not JSON").into())
+        RawValue::from_string(text).map(Answer).map_err(|_| not_everytick(client, "a body that is not JSON").into())
     }
 
     /// Returns the lines of the answer, each of them JSON. No time limit: creating many jobs takes longer than other requests.
     pub(crate) async fn lines(self) -> anyhow::Result<Vec<Answer>> {
         let client = self.client;
-        let response = self.answered(None).await?;
-        let text = response.text().await.map_err(|error| client.unreachable(&error))?;
+        let response = self.response(None).await?;
+        let text = response.text().await.map_err(|error| client.connection_failure(&error))?;
         let lines = text.lines().filter(|line| !line.is_empty());
         let lines = lines.map(|line| RawValue::from_string(line.to_owned()).map(Answer));
-        lines.collect::<Result<_, _>>().map_err(|_| not_ours(client, "a body that is not JSON").into())
+        lines.collect::<Result<_, _>>().map_err(|_| not_everytick(client, "a body that is not JSON").into())
     }
 
     /// Returns the media type of the answer, and its body as a stream.
@@ -217,10 +217,11 @@ impl<'a> Request<'a> {
         accept: &str,
     ) -> anyhow::Result<(String, impl Stream<Item = anyhow::Result<Vec<u8>>>)> {
         let client = self.client;
-        let response = self.header("accept", accept).answered(None).await?;
+        let response = self.header("accept", accept).response(None).await?;
         let media_type = media_type(&response);
-        let chunks =
-            response.bytes_stream().map(move |chunk| Ok(chunk.map_err(|error| client.unreachable(&error))?.to_vec()));
+        let chunks = response
+            .bytes_stream()
+            .map(move |chunk| Ok(chunk.map_err(|error| client.connection_failure(&error))?.to_vec()));
         Ok((media_type, chunks))
     }
 
@@ -247,7 +248,7 @@ impl<'a> Request<'a> {
     }
 
     /// Sends the request. An answer other than 2xx becomes an error.
-    async fn answered(self, timeout: Option<Duration>) -> anyhow::Result<Response> {
+    async fn response(self, timeout: Option<Duration>) -> anyhow::Result<Response> {
         let client = self.client;
         let mut request = client.http.request(self.method, self.url);
         for (name, value) in self.headers {
@@ -259,13 +260,13 @@ impl<'a> Request<'a> {
         if let Some(timeout) = timeout {
             request = request.timeout(timeout);
         }
-        let response = request.send().await.map_err(|error| client.unreachable(&error))?;
+        let response = request.send().await.map_err(|error| client.connection_failure(&error))?;
         let status = response.status();
         if status.is_success() {
             return Ok(response);
         }
         if media_type(&response) != "application/problem+json" {
-            return Err(not_ours(client, &status.to_string()).into());
+            return Err(not_everytick(client, &status.to_string()).into());
         }
         let body = response.bytes().await.unwrap_or_default();
         let problem: Problem = serde_json::from_slice(&body).unwrap_or_default();
@@ -310,7 +311,7 @@ fn media_type(response: &Response) -> String {
     value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
 }
 
-fn not_ours(client: &Client, answer: &str) -> Failure {
+fn not_everytick(client: &Client, answer: &str) -> Failure {
     let path = if client.server.path() == "/" { "" } else { " and the path" };
     let at = client.shown();
     Failure::new(
@@ -335,12 +336,12 @@ pub(crate) struct Problem {
     kind: String,
     title: String,
     detail: Option<String>,
-    errors: Vec<Fault>,
+    errors: Vec<FieldError>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct Fault {
+pub(crate) struct FieldError {
     field: String,
     message: String,
 }
@@ -348,8 +349,8 @@ pub(crate) struct Fault {
 impl Problem {
     /// One line for one error, else the title and a line per error.
     fn message(&self, status: StatusCode) -> String {
-        let faults: Vec<String> = self.errors.iter().map(Fault::line).collect();
-        match (faults.as_slice(), &self.detail) {
+        let errors: Vec<String> = self.errors.iter().map(FieldError::line).collect();
+        match (errors.as_slice(), &self.detail) {
             ([], Some(detail)) => detail.clone(),
             ([], None) if self.title.is_empty() => format!("the server answered {status}"),
             ([], None) => self.title.clone(),
@@ -359,7 +360,7 @@ impl Problem {
     }
 }
 
-impl Fault {
+impl FieldError {
     pub(crate) fn line(&self) -> String {
         if self.field.is_empty() { self.message.clone() } else { format!("{}: {}", self.field, self.message) }
     }

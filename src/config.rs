@@ -18,7 +18,7 @@ use crate::{
 };
 
 pub(crate) use address::{AddressRange, DnsServer, Listen};
-pub(crate) use database::{DatabaseUrl, Named, database};
+pub(crate) use database::{DatabaseSource, DatabaseUrl, database};
 pub(crate) use file::File;
 
 pub(crate) const FILE_DEFAULT: &str = "everytick.toml";
@@ -72,8 +72,8 @@ pub(crate) struct Settings {
 
 impl Settings {
     pub(crate) fn resolve(flags: ServeFlags, file: File) -> Result<Self, Failure> {
-        let named = Named { url: flags.database_url, url_file: flags.database_url_file };
-        let database = database(named, flags.data_dir, &file)?;
+        let flags_source = DatabaseSource { url: flags.database_url, url_file: flags.database_url_file };
+        let database = database(flags_source, flags.data_dir, &file)?;
         let roles = Roles::read(&flags.roles.or(file.roles).unwrap_or_default())?;
         let region = flags.region.or(file.region);
         if let Some(region) = &region {
@@ -117,8 +117,8 @@ impl Settings {
     }
 
     fn check(&self) -> Result<(), Failure> {
-        let within = |right: bool, flag: &str, value: &dyn fmt::Display, range: String| {
-            if right {
+        let check = |is_valid: bool, flag: &str, value: &dyn fmt::Display, range: String| {
+            if is_valid {
                 Ok(())
             } else {
                 Err(Failure::usage(format!("--{flag}: {value} is out of range; allowed: {range}")))
@@ -131,35 +131,30 @@ impl Settings {
             ));
         }
         let (low, high) = LEASE_RANGE;
-        within((low..=high).contains(&self.lease), "lease", &self.lease, format!("{low} to {high}"))?;
-        within(self.drain_timeout <= DRAIN_MAX, "drain-timeout", &self.drain_timeout, format!("up to {DRAIN_MAX}"))?;
+        check((low..=high).contains(&self.lease), "lease", &self.lease, format!("{low} to {high}"))?;
+        check(self.drain_timeout <= DRAIN_MAX, "drain-timeout", &self.drain_timeout, format!("up to {DRAIN_MAX}"))?;
         let (low, high) = (EVERY_MIN, MIN_INTERVAL_MAX);
-        within(
+        check(
             (low..=high).contains(&self.min_interval),
             "min-interval",
             &self.min_interval,
             format!("{low} to {high}"),
         )?;
-        within(self.history >= HISTORY_MIN, "history", &self.history, format!("{HISTORY_MIN} or more"))?;
-        within(
+        check(self.history >= HISTORY_MIN, "history", &self.history, format!("{HISTORY_MIN} or more"))?;
+        check(
             self.audit_retention >= AUDIT_RETENTION_MIN,
             "audit-retention",
             &self.audit_retention,
             format!("{AUDIT_RETENTION_MIN} or more"),
         )?;
-        within(
-            (1..=MAX_JOBS_MAX).contains(&self.max_jobs),
-            "max-jobs",
-            &self.max_jobs,
-            format!("1 to {MAX_JOBS_MAX}"),
-        )?;
-        within((1..=SLOTS_MAX).contains(&self.slots), "slots", &self.slots, format!("1 to {SLOTS_MAX}"))?;
+        check((1..=MAX_JOBS_MAX).contains(&self.max_jobs), "max-jobs", &self.max_jobs, format!("1 to {MAX_JOBS_MAX}"))?;
+        check((1..=SLOTS_MAX).contains(&self.slots), "slots", &self.slots, format!("1 to {SLOTS_MAX}"))?;
         if let Some(max) = self.max_connections {
             let range = format!("1 to {MAX_CONNECTIONS_MAX}");
-            within((1..=MAX_CONNECTIONS_MAX).contains(&max), "max-connections", &max, range)?;
+            check((1..=MAX_CONNECTIONS_MAX).contains(&max), "max-connections", &max, range)?;
         }
         let share = self.max_job_share;
-        within((1..=100).contains(&share), "max-job-share", &share, "1 to 100 (percent)".to_owned())?;
+        check((1..=100).contains(&share), "max-job-share", &share, "1 to 100 (percent)".to_owned())?;
         let name = &self.node_name;
         // Each delivery sends the name in a header.
         if name.is_empty() || name.len() > NODE_NAME_BYTES_MAX || !name.bytes().all(|byte| byte.is_ascii_graphic()) {

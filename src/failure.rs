@@ -56,10 +56,10 @@ pub(crate) fn exit(error: &anyhow::Error) -> Exit {
 
 /// Prints the error and returns its exit code. A closed pipe (`| head`) is not an error: the reader has what it wanted.
 pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
-    let gone = |cause: &(dyn std::error::Error + 'static)| {
+    let is_closed_pipe = |cause: &(dyn std::error::Error + 'static)| {
         cause.downcast_ref::<io::Error>().is_some_and(|io| io.kind() == io::ErrorKind::BrokenPipe)
     };
-    if error.chain().any(gone) {
+    if error.chain().any(is_closed_pipe) {
         return ExitCode::SUCCESS;
     }
     last_line(&causes(error));

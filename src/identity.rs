@@ -17,8 +17,8 @@ use crate::config::host_name;
 
 pub(crate) fn own() -> NodeProcess {
     let pid = std::process::id();
-    let mark = match (space(), Seen::of(pid)) {
-        (Some(space), Ok(seen)) => format!("{space} {}", seen.start),
+    let mark = match (pid_space(), ProcEntry::read(pid)) {
+        (Some(space), Ok(entry)) => format!("{space} {}", entry.start),
         _ => String::new(),
     };
     NodeProcess { host: host_name(), pid, mark }
@@ -26,12 +26,12 @@ pub(crate) fn own() -> NodeProcess {
 
 /// Whether the process runs. `None` if unknown: it is on another host or in another container, or there is no /proc.
 pub(crate) fn lives(process: &NodeProcess) -> Option<bool> {
-    let (theirs, start) = process.mark.rsplit_once(' ')?;
-    if theirs != space()? {
+    let (its_space, start) = process.mark.rsplit_once(' ')?;
+    if its_space != pid_space()? {
         return None;
     }
-    match Seen::of(process.pid) {
-        Ok(seen) => Some(seen.start == start && !seen.ended),
+    match ProcEntry::read(process.pid) {
+        Ok(entry) => Some(entry.start == start && !entry.ended),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             // /proc may hide processes of other users; signal 0 finds them.
             let pid = Pid::from_raw(i32::try_from(process.pid).ok()?)?;
@@ -43,11 +43,11 @@ pub(crate) fn lives(process: &NodeProcess) -> Option<bool> {
 
 /// The addresses that reach a listener on `address`: all addresses of the host if it is the unspecified address.
 pub(crate) fn listening(address: SocketAddr) -> Vec<SocketAddr> {
-    let mut heard = vec![address];
+    let mut addresses = vec![address];
     if address.ip().is_unspecified() {
-        heard.extend(local_addresses().into_iter().map(|ip| SocketAddr::new(ip, address.port())));
+        addresses.extend(local_addresses().into_iter().map(|ip| SocketAddr::new(ip, address.port())));
     }
-    heard
+    addresses
 }
 
 /// The addresses of this host, as the kernel lists them. Loopback may be missing.
@@ -72,21 +72,21 @@ fn local_addresses() -> Vec<IpAddr> {
 }
 
 /// The space in which a pid is unique: one boot of one kernel, and one pid namespace.
-fn space() -> Option<String> {
+fn pid_space() -> Option<String> {
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     let namespace = fs::read_link("/proc/self/ns/pid").ok()?;
     Some(format!("{} {}", boot.trim(), namespace.display()))
 }
 
 /// The entry of a process in /proc.
-struct Seen {
+struct ProcEntry {
     start: String,
     /// A zombie, which no longer executes.
     ended: bool,
 }
 
-impl Seen {
-    fn of(pid: u32) -> io::Result<Self> {
+impl ProcEntry {
+    fn read(pid: u32) -> io::Result<Self> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
         // The name in parentheses may contain any character. The state follows it; the start time is 19 fields after the state.
         let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
@@ -105,8 +105,8 @@ mod tests {
     fn a_process_is_identified_by_pid_start_time_and_pid_namespace() {
         let own = own();
         assert_eq!(lives(&own), Some(true));
-        let (place, _) = own.mark.rsplit_once(' ').unwrap();
-        let other_start = NodeProcess { mark: format!("{place} 1"), ..own.clone() };
+        let (space, _) = own.mark.rsplit_once(' ').unwrap();
+        let other_start = NodeProcess { mark: format!("{space} 1"), ..own.clone() };
         assert_eq!(lives(&other_start), Some(false), "the pid was reused");
         let elsewhere = NodeProcess { mark: "another-boot pid:[1] 1".into(), ..own.clone() };
         assert_eq!(lives(&elsewhere), None);
@@ -124,8 +124,8 @@ mod tests {
     #[test]
     fn a_killed_process_is_reported_as_ended() {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
-        let start = Seen::of(child.id()).unwrap().start;
-        let process = NodeProcess { pid: child.id(), mark: format!("{} {start}", space().unwrap()), ..own() };
+        let start = ProcEntry::read(child.id()).unwrap().start;
+        let process = NodeProcess { pid: child.id(), mark: format!("{} {start}", pid_space().unwrap()), ..own() };
         assert_eq!(lives(&process), Some(true));
         child.kill().unwrap();
         child.wait().unwrap();

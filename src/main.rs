@@ -13,7 +13,7 @@ mod output;
 mod sse;
 mod telemetry;
 mod times;
-mod watch;
+mod watchdog;
 
 use std::process::ExitCode;
 

@@ -16,9 +16,9 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    cli::serve::{Running, SOONEST_MAX, Soonest},
+    cli::serve::{NEXT_TICKS_MAX, NextTick, Running},
     config::{DatabaseUrl, Settings},
-    descriptors, identity, telemetry, watch,
+    descriptors, identity, telemetry, watchdog,
 };
 
 /// The start tries to connect this many times, with a pause of [`CONNECT_PAUSE`] between tries.
@@ -47,7 +47,7 @@ const CLUSTER_POLL: Duration = Duration::from_millis(200);
 const LISTEN_PAUSE: Duration = Duration::from_secs(1);
 
 /// The banner reads at most this many jobs, this many at a time.
-const JOBS_ASKED_MAX: usize = 1_000;
+const JOBS_READ_MAX: usize = 1_000;
 const JOBS_PER_READ: usize = 100;
 
 /// Starts the node. On return the store is open, the loops run and `listener` is served. When `stopping` is cancelled, the
@@ -78,7 +78,7 @@ pub(crate) async fn start(
     let engine = Arc::new(engine);
     let _ = tokio::time::timeout(FIRST_LOAD, engine.loaded()).await;
 
-    let soonest = soonest(store.as_ref()).await?;
+    let next_ticks = next_ticks(store.as_ref()).await?;
     let commands = Commands::new(api_store, hints, entropy, live);
     let api = Api {
         commands: commands.clone().into(),
@@ -99,12 +99,12 @@ pub(crate) async fn start(
         limits: ServerLimits { connections_max, ..ServerLimits::default() },
         drain: Duration::from(settings.drain_timeout),
     };
-    let watch = watch::start(node.engine.clone(), BROKEN_STOP_MAX * 2)?;
+    let watchdog = watchdog::start(node.engine.clone(), BROKEN_STOP_MAX * 2)?;
     let ended = tokio::spawn(async move {
-        let _watch = watch;
+        let _watchdog = watchdog;
         node.serve(listener, stopping).await
     });
-    Ok(Running { soonest, ended })
+    Ok(Running { next_ticks, ended })
 }
 
 /// The operator's settings for targets. First kills the commands that outlived the last server.
@@ -165,14 +165,14 @@ impl Node {
         let Self { engine, commands, router, limits, drain } = self;
         let closing = CancellationToken::new();
         let mut served = tokio::spawn(everytick_api::serve(listener, router, limits, closing.clone()));
-        let broke = tokio::select! {
+        let failure = tokio::select! {
             () = stopping.cancelled() => None,
             () = engine.broken() => Some(anyhow::anyhow!("{}", engine.broken_by())),
             ended = &mut served => Some(anyhow::anyhow!("the API ended: {ended:?}")),
         };
         // The API keeps serving while runs end, because receivers still report results. Workers that long-poll are answered now.
         commands.stop_waiting();
-        match broke {
+        match failure {
             None => engine.stop(drain).await,
             // A loop that hangs may keep its locks forever, so this wait needs a limit.
             Some(_) => drop(tokio::time::timeout(BROKEN_STOP_MAX, engine.stop(drain.min(BROKEN_DRAIN))).await),
@@ -182,13 +182,13 @@ impl Node {
         if !served.is_finished() && tokio::time::timeout(REQUESTS_DRAIN, &mut served).await.is_err() {
             served.abort();
         }
-        broke.map_or(Ok(()), Err)
+        failure.map_or(Ok(()), Err)
     }
 }
 
 /// The next ticks for the banner, in order. A cursor is a lower bound of the job's next tick, so reading jobs in the order of
-/// their cursors can stop when the cursors have passed the ticks found. Reads at most [`JOBS_ASKED_MAX`] jobs.
-async fn soonest(store: &dyn Store) -> anyhow::Result<Vec<Soonest>> {
+/// their cursors can stop when the cursors have passed the ticks found. Reads at most [`JOBS_READ_MAX`] jobs.
+async fn next_ticks(store: &dyn Store) -> anyhow::Result<Vec<NextTick>> {
     let now = store.now().await?;
     let (mut found, mut read, mut after) = (Vec::new(), 0, None);
     loop {
@@ -197,13 +197,13 @@ async fn soonest(store: &dyn Store) -> anyhow::Result<Vec<Soonest>> {
         read += page.len();
         found.extend(page.iter().filter_map(|loaded| {
             let at = loaded.job.next_tick(loaded.cursor, now)?;
-            Some(Soonest { job: loaded.job.spec.name.clone(), at })
+            Some(NextTick { job: loaded.job.spec.name.clone(), at })
         }));
         found.sort_by_key(|next| next.at);
-        found.truncate(SOONEST_MAX);
-        let last = found.get(SOONEST_MAX - 1).map(|last| last.at);
+        found.truncate(NEXT_TICKS_MAX);
+        let last = found.get(NEXT_TICKS_MAX - 1).map(|last| last.at);
         let complete = after.is_none_or(|(cursor, _)| last.is_some_and(|last| cursor >= last));
-        if complete || read >= JOBS_ASKED_MAX {
+        if complete || read >= JOBS_READ_MAX {
             return Ok(found);
         }
     }
@@ -258,8 +258,8 @@ async fn listen(store: Arc<PostgresStore>, hints: Hints) {
     loop {
         match store.listen().await {
             Ok(None) => return,
-            Ok(Some(mut heard)) => {
-                while heard.changed().await.is_ok() {
+            Ok(Some(mut notifications)) => {
+                while notifications.changed().await.is_ok() {
                     hints.jobs_changed();
                     hints.run_waits();
                     hints.owners_changed();
@@ -280,7 +280,7 @@ fn owner(settings: &Settings) -> String {
 }
 
 /// Kills the commands of a node that does not stop gracefully.
-pub(crate) fn abandon(settings: &Settings) {
+pub(crate) fn kill_commands(settings: &Settings) {
     end_orphans(&owner(settings));
 }
 

@@ -11,7 +11,7 @@ use tokio::{
 use super::database::BenchDatabase;
 
 /// Limit for the start of a server.
-const READY_PATIENCE: Duration = Duration::from_secs(120);
+const READY_WITHIN: Duration = Duration::from_secs(120);
 
 fn program() -> anyhow::Result<Command> {
     let mut command = Command::new(std::env::current_exe().context("could not find the path of this program")?);
@@ -75,7 +75,7 @@ impl Server {
         let ready = format!("{}/readyz", server.url);
         let client = reqwest::Client::new();
         let begun = super::rig::clock();
-        while begun.elapsed() < READY_PATIENCE {
+        while begun.elapsed() < READY_WITHIN {
             if let Some(status) = server.child.try_wait()? {
                 anyhow::bail!("the server ended: {status}");
             }
@@ -84,7 +84,7 @@ impl Server {
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        anyhow::bail!("the server was not ready within {READY_PATIENCE:?}")
+        anyhow::bail!("the server was not ready within {READY_WITHIN:?}")
     }
 
     /// Anonymous resident memory in bytes, which excludes pages of the program file.

@@ -16,28 +16,28 @@ const REMOVE_TRIES: usize = 10;
 #[derive(Clone, Debug)]
 pub(super) enum BenchDatabase {
     Sqlite { folder: PathBuf },
-    Postgres { url: String, schema: String, inside: String },
+    Postgres { url: String, schema: String, schema_url: String },
 }
 
 impl BenchDatabase {
     /// Creates the directory beside the given file, so that it is on the same disk, or else in the current directory.
-    pub(super) async fn make(database: Option<DatabaseUrl>) -> anyhow::Result<Self> {
+    pub(super) async fn create(database: Option<DatabaseUrl>) -> anyhow::Result<Self> {
         let mut random = [0; 6];
         getrandom::fill(&mut random).context("the operating system returned no random bytes")?;
-        let mark: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+        let suffix: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
         Ok(match database {
-            None => Self::beside("everytick".into(), &mark)?,
-            Some(DatabaseUrl::Sqlite(named)) => Self::beside(named.into_os_string(), &mark)?,
+            None => Self::create_directory("everytick".into(), &suffix)?,
+            Some(DatabaseUrl::Sqlite(named)) => Self::create_directory(named.into_os_string(), &suffix)?,
             Some(DatabaseUrl::Postgres(url)) => {
-                let schema = format!("{BENCH_PLACE}_{mark}");
-                let inside = PostgresStore::make_schema(&url, &schema).await?;
-                Self::Postgres { url, schema, inside }
+                let schema = format!("{BENCH_PLACE}_{suffix}");
+                let schema_url = PostgresStore::make_schema(&url, &schema).await?;
+                Self::Postgres { url, schema, schema_url }
             }
         })
     }
 
-    fn beside(mut name: OsString, mark: &str) -> anyhow::Result<Self> {
-        name.push(format!(".bench-{mark}"));
+    fn create_directory(mut name: OsString, suffix: &str) -> anyhow::Result<Self> {
+        name.push(format!(".bench-{suffix}"));
         let folder = PathBuf::from(name);
         fs::create_dir(&folder).with_context(|| {
             format!("could not create the directory {}; set another location with --database-url", folder.display())
@@ -56,7 +56,7 @@ impl BenchDatabase {
     pub(super) fn url(&self) -> String {
         match self {
             Self::Sqlite { folder } => format!("sqlite:{}", folder.join(FILE).display()),
-            Self::Postgres { inside, .. } => inside.clone(),
+            Self::Postgres { schema_url, .. } => schema_url.clone(),
         }
     }
 
@@ -67,8 +67,8 @@ impl BenchDatabase {
                 let store = Arc::new(SqliteStore::open(&folder.join(FILE), Arc::new(SystemClock), limits).await?);
                 Open { store: store.clone(), probe: store }
             }
-            Self::Postgres { inside, .. } => {
-                let store = Arc::new(PostgresStore::connect(inside, PostgresOptions::default(), limits).await?);
+            Self::Postgres { schema_url, .. } => {
+                let store = Arc::new(PostgresStore::connect(schema_url, PostgresOptions::default(), limits).await?);
                 Open { store: store.clone(), probe: store }
             }
         })

@@ -25,9 +25,9 @@ pub(super) const IDLE_AT_LEAST: Span = Span::hours(2);
 
 /// The target of a benchmark's jobs.
 #[derive(Clone, Debug)]
-pub(super) enum Goes {
+pub(super) enum BenchTarget {
     /// The benchmark passes its own target to the engine, so the URL of the job is never called.
-    Nowhere,
+    Noop,
     Http(String),
     Queue(String),
 }
@@ -37,17 +37,17 @@ pub(super) enum Goes {
 pub(super) struct Maker {
     made: u64,
     zones: Vec<(&'static str, TimeZone)>,
-    goes: Goes,
+    target: BenchTarget,
 }
 
 impl Maker {
-    pub(super) fn new(goes: Goes) -> anyhow::Result<Self> {
+    pub(super) fn new(target: BenchTarget) -> anyhow::Result<Self> {
         let zones: Result<_, jiff::Error> = ZONES.iter().map(|name| Ok((*name, TimeZone::get(name)?))).collect();
-        Ok(Self { made: 0, zones: zones?, goes })
+        Ok(Self { made: 0, zones: zones?, target })
     }
 
     /// A job that fires at `at`, a whole second, and again after a day, a week, a month or a year. Most jobs are daily.
-    pub(super) fn once(&mut self, at: DbTime) -> JobSpec {
+    pub(super) fn firing_at(&mut self, at: DbTime) -> JobSpec {
         let n = self.made;
         let (zone, local) = self.local(n, at);
         let (second, minute, hour) = (local.second(), local.minute(), local.hour());
@@ -58,7 +58,7 @@ impl Maker {
             _ => format!("{second} {minute} {hour} * * *"),
         };
         // Under another policy, each claim of a worker would check the overlap of every job.
-        let overlap = if matches!(self.goes, Goes::Queue(_)) { Overlap::Allow } else { Overlap::Skip };
+        let overlap = if matches!(self.target, BenchTarget::Queue(_)) { Overlap::Allow } else { Overlap::Skip };
         self.spec(cron_timing(cron, zone), overlap)
     }
 
@@ -67,11 +67,11 @@ impl Maker {
         // The step is coprime to the number of seconds, so the jobs spread over every second of 22 hours.
         let second = self.made.wrapping_mul(7_919) % 79_200;
         let at = now.plus(IDLE_AT_LEAST).plus(Span::seconds(second));
-        self.once(DbTime::from_millis(at.millis() - at.millis().rem_euclid(1_000)))
+        self.firing_at(DbTime::from_millis(at.millis() - at.millis().rem_euclid(1_000)))
     }
 
     /// A job that fires every 1 to 10 seconds, from `from` on.
-    pub(super) fn often(&mut self, from: DbTime) -> JobSpec {
+    pub(super) fn frequent(&mut self, from: DbTime) -> JobSpec {
         let n = self.made;
         let zone = self.zones[n as usize % self.zones.len()].0;
         let timing = match n % 16 {
@@ -106,10 +106,10 @@ impl Maker {
 
     fn spec(&mut self, timing: Timing, overlap: Overlap) -> JobSpec {
         self.made += 1;
-        let target = match &self.goes {
-            Goes::Nowhere => http("http://127.0.0.1:9/hook"),
-            Goes::Http(url) => http(url),
-            Goes::Queue(name) => TargetSpec::Queue(QueueTarget { name: name.clone() }),
+        let target = match &self.target {
+            BenchTarget::Noop => http("http://127.0.0.1:9/hook"),
+            BenchTarget::Http(url) => http(url),
+            BenchTarget::Queue(name) => TargetSpec::Queue(QueueTarget { name: name.clone() }),
         };
         let name = format!("bench-{:08}", self.made);
         JobSpec { schedule: Some(ScheduleSpec::from(timing)), overlap, ..JobSpec::new(name, target) }
@@ -132,11 +132,11 @@ mod tests {
 
     #[test]
     fn the_next_tick_of_a_job_is_the_wanted_instant() {
-        let mut maker = Maker::new(Goes::Nowhere).unwrap();
+        let mut maker = Maker::new(BenchTarget::Noop).unwrap();
         let now: DbTime = "2026-11-16T10:00:00.250Z".parse().unwrap();
         for second in 0..2_000 {
             let at = DbTime::from_millis((now.millis() / 1_000 + 1 + second) * 1_000);
-            let spec = maker.once(at);
+            let spec = maker.firing_at(at);
             let schedule = Schedule::compile(spec.schedule.as_ref().unwrap()).unwrap();
             assert_eq!(schedule.next_after(now), Some(at), "{spec:?}");
         }
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn idle_jobs_have_no_tick_in_the_next_hours_and_unique_names() {
-        let mut maker = Maker::new(Goes::Nowhere).unwrap();
+        let mut maker = Maker::new(BenchTarget::Noop).unwrap();
         let now: DbTime = "2026-11-16T10:00:00.250Z".parse().unwrap();
         let mut names = std::collections::HashSet::new();
         for _ in 0..2_000 {

@@ -9,7 +9,7 @@ use everytick_engine::TokioSpawn;
 
 use super::{
     database::{BenchDatabase, Open},
-    jobs::{Goes, Maker},
+    jobs::{BenchTarget, Maker},
     progress::Progress,
     report::Report,
     rig::{self, NodeSetup},
@@ -37,7 +37,7 @@ const PERIOD: Span = Span::seconds(10);
 /// Warm-up time, which is not counted.
 const WARM: Span = Span::seconds(5);
 /// The benchmark fails if a burst is not dispatched within this time.
-const BURST_PATIENCE: Duration = Duration::from_secs(60);
+const BURST_WITHIN: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Args)]
 pub(crate) struct LagFlags {
@@ -73,12 +73,12 @@ pub(crate) struct BurstFlags {
 
 impl LagFlags {
     pub(super) fn run(&self, database: &BenchDatabase, progress: &Progress) -> anyhow::Result<Vec<Report>> {
-        let mut maker = Maker::new(Goes::Nowhere)?;
-        rig::measure(idle(database, progress, &mut maker, self.jobs))?;
+        let mut maker = Maker::new(BenchTarget::Noop)?;
+        rig::measure(register_idle(database, progress, &mut maker, self.jobs))?;
         let one = |rate: &u64| {
-            let found = rig::measure(self.measure(database, progress, &mut maker, *rate))?;
-            rig::forget(database)?;
-            Ok(found)
+            let report = rig::measure(self.measure(database, progress, &mut maker, *rate))?;
+            rig::delete_runs(database)?;
+            Ok(report)
         };
         self.rate.iter().map(one).collect()
     }
@@ -101,7 +101,7 @@ impl LagFlags {
         };
         rig::register(&open, firing, progress, |n, _| maker.every(PERIOD, first(n))).await?;
         let counted = begin.plus(WARM);
-        let lags = play(&open, counted, self.slots, progress).await?;
+        let lags = start_node(&open, counted, self.slots, progress).await?;
         progress.begin("dispatching", 1);
         // One more second, for runs that are not dispatched yet.
         rig::sleep_until(&open, counted.plus(Span::seconds(self.seconds + 1))).await?;
@@ -118,12 +118,12 @@ impl LagFlags {
 
 impl BurstFlags {
     pub(super) fn run(&self, database: &BenchDatabase, progress: &Progress) -> anyhow::Result<Vec<Report>> {
-        let mut maker = Maker::new(Goes::Nowhere)?;
-        rig::measure(idle(database, progress, &mut maker, self.jobs))?;
+        let mut maker = Maker::new(BenchTarget::Noop)?;
+        rig::measure(register_idle(database, progress, &mut maker, self.jobs))?;
         let one = |due: &u64| {
-            let found = rig::measure(self.measure(database, progress, &mut maker, *due))?;
-            rig::forget(database)?;
-            Ok(found)
+            let report = rig::measure(self.measure(database, progress, &mut maker, *due))?;
+            rig::delete_runs(database)?;
+            Ok(report)
         };
         self.due.iter().map(one).collect()
     }
@@ -139,11 +139,11 @@ impl BurstFlags {
         progress.begin("measuring the limit", 1);
         let limit = rig::limit(&open).await?;
         let at = rig::second_ahead(&open, ahead(due)).await?;
-        rig::register(&open, due, progress, |_, _| maker.once(at)).await?;
-        let lags = play(&open, at, self.slots, progress).await?;
+        rig::register(&open, due, progress, |_, _| maker.firing_at(at)).await?;
+        let lags = start_node(&open, at, self.slots, progress).await?;
         progress.begin("dispatching", due);
         let begun = rig::clock();
-        while lags.count() < due && begun.elapsed() < BURST_PATIENCE {
+        while lags.count() < due && begun.elapsed() < BURST_WITHIN {
             tokio::time::sleep(Duration::from_millis(50)).await;
             progress.at(lags.count());
         }
@@ -156,7 +156,12 @@ impl BurstFlags {
     }
 }
 
-async fn idle(database: &BenchDatabase, progress: &Progress, maker: &mut Maker, jobs: u64) -> anyhow::Result<()> {
+async fn register_idle(
+    database: &BenchDatabase,
+    progress: &Progress,
+    maker: &mut Maker,
+    jobs: u64,
+) -> anyhow::Result<()> {
     let open = database.open().await?;
     rig::register(&open, jobs, progress, |_, now| maker.idle(now)).await?;
     progress.begin("tidying up", 1);
@@ -169,7 +174,7 @@ fn ahead(jobs: u64) -> Duration {
 }
 
 /// Starts a node and waits until it has loaded its jobs. Fails if that is not before `begin`.
-async fn play(open: &Open, begin: DbTime, slots: u64, progress: &Progress) -> anyhow::Result<Arc<Lags>> {
+async fn start_node(open: &Open, begin: DbTime, slots: u64, progress: &Progress) -> anyhow::Result<Arc<Lags>> {
     progress.begin("loading", 1);
     let lags = Lags::new(open, begin).await?;
     let setup = NodeSetup { slots: slots as usize, ..NodeSetup::default() };

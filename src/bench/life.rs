@@ -22,11 +22,11 @@ use tokio::task::JoinSet;
 use super::{
     child::{Server, Sink},
     database::{BenchDatabase, Open},
-    jobs::{Goes, Maker},
+    jobs::{BenchTarget, Maker},
     progress::Progress,
     report::Report,
     rig::{self, NodeSetup},
-    watch::Nothing,
+    watch::NoopTarget,
 };
 
 pub(super) const AFTER_HELP: &str = "\
@@ -43,7 +43,8 @@ sink, with as many equal requests in parallel, before and after the runs; `bare_
 
 /// Ticks due in each second: more than a node can process.
 const DUE_A_SECOND: u64 = 50_000;
-const PATIENCE: Duration = Duration::from_secs(600);
+/// The benchmark fails if the runs are not settled within this time.
+const SETTLED_WITHIN: Duration = Duration::from_secs(600);
 /// Requests of the bare client, before and after the runs.
 const BARE_REQUESTS: u64 = 50_000;
 /// Lowest expected rate of the bare client. The first tick is planned after its requests at this rate.
@@ -84,11 +85,11 @@ impl LifeFlags {
         let report = Report::new("life").text("database", database.kind()).count("jobs", self.jobs);
         let (report, limit, rate) = match self.target {
             Kind::Noop => {
-                let (limit, rate) = rig::measure(self.nowhere(database, progress))?;
+                let (limit, rate) = rig::measure(self.measure_noop(database, progress))?;
                 (report.text("target", "noop").count("slots", self.slots), limit, rate)
             }
             Kind::Http => {
-                let (before, limit, rate) = rig::measure(self.webhooks(database, progress))?;
+                let (before, limit, rate) = rig::measure(self.measure_http(database, progress))?;
                 // Measure again without the node: the speed of the machine may have changed since the first measurement.
                 let after = rig::measure(self.bare(progress))?;
                 let bare = 2.0 / (1.0 / before + 1.0 / after);
@@ -96,8 +97,8 @@ impl LifeFlags {
                 (report.ratio("bare_ratio", rate / bare), limit, rate)
             }
             Kind::Queue => {
-                let (limit, first) = rig::measure(self.fill(database, progress))?;
-                let rate = rig::measure(self.pulled(database, progress, first))?;
+                let (limit, first) = rig::measure(self.register_queue_jobs(database, progress))?;
+                let rate = rig::measure(self.measure_queue(database, progress, first))?;
                 let report = report.text("target", "queue").count("workers", self.workers).count("batch", self.batch);
                 (report, limit, rate)
             }
@@ -111,40 +112,40 @@ impl LifeFlags {
         &self,
         open: &Open,
         progress: &Progress,
-        goes: Goes,
+        target: BenchTarget,
         ahead: Duration,
     ) -> anyhow::Result<(f64, DbTime)> {
-        let mut maker = Maker::new(goes)?;
+        let mut maker = Maker::new(target)?;
         progress.begin("measuring the limit", 1);
         open.probe.tidy().await?;
         let limit = rig::limit(open).await?;
         let ahead = Duration::from_secs_f64(6.0 + self.jobs as f64 / 4_000.0) + ahead;
         let first = rig::second_ahead(open, ahead).await?;
         let at = |n: u64| first.plus(Span::seconds(n / DUE_A_SECOND));
-        rig::register(open, self.jobs, progress, |n, _| maker.once(at(n))).await?;
+        rig::register(open, self.jobs, progress, |n, _| maker.firing_at(at(n))).await?;
         Ok((limit, first))
     }
 
-    async fn nowhere(&self, database: &BenchDatabase, progress: &Progress) -> anyhow::Result<(f64, f64)> {
+    async fn measure_noop(&self, database: &BenchDatabase, progress: &Progress) -> anyhow::Result<(f64, f64)> {
         let open = database.open().await?;
-        let (limit, first) = self.register(&open, progress, Goes::Nowhere, Duration::ZERO).await?;
-        let _engine = self.start(&open, Arc::new(Nothing)).await?;
-        let rate = self.settled(&open, progress, first, succeeded).await?;
+        let (limit, first) = self.register(&open, progress, BenchTarget::Noop, Duration::ZERO).await?;
+        let _engine = self.start(&open, Arc::new(NoopTarget)).await?;
+        let rate = self.settled_rate(&open, progress, first, succeeded).await?;
         Ok((limit, rate))
     }
 
     /// Also returns the rate of the bare client, measured just before the node starts.
-    async fn webhooks(&self, database: &BenchDatabase, progress: &Progress) -> anyhow::Result<(f64, f64, f64)> {
+    async fn measure_http(&self, database: &BenchDatabase, progress: &Progress) -> anyhow::Result<(f64, f64, f64)> {
         let sink = Sink::start().await?;
         let open = database.open().await?;
         let ahead = Duration::from_secs(self.bare_requests() / BARE_A_SECOND_LEAST);
-        let (limit, first) = self.register(&open, progress, Goes::Http(sink.url.clone()), ahead).await?;
+        let (limit, first) = self.register(&open, progress, BenchTarget::Http(sink.url.clone()), ahead).await?;
         let loopback = "127.0.0.0/8".parse().context("loopback")?;
         let addresses = AddressPolicy::new(vec![loopback]);
         let target = Targets::start(&TargetSettings { addresses, ..TargetSettings::default() })?;
         let bare = self.bare(progress).await?;
         let _engine = self.start(&open, Arc::new(target)).await?;
-        let rate = self.settled(&open, progress, first, succeeded).await?;
+        let rate = self.settled_rate(&open, progress, first, succeeded).await?;
         Ok((bare, limit, rate))
     }
 
@@ -166,12 +167,16 @@ impl LifeFlags {
         bare(&sink.url, self.slots, self.bare_requests()).await
     }
 
-    async fn fill(&self, database: &BenchDatabase, progress: &Progress) -> anyhow::Result<(f64, DbTime)> {
+    async fn register_queue_jobs(
+        &self,
+        database: &BenchDatabase,
+        progress: &Progress,
+    ) -> anyhow::Result<(f64, DbTime)> {
         let open = database.open().await?;
-        self.register(&open, progress, Goes::Queue(QUEUE.to_owned()), Duration::ZERO).await
+        self.register(&open, progress, BenchTarget::Queue(QUEUE.to_owned()), Duration::ZERO).await
     }
 
-    async fn pulled(&self, database: &BenchDatabase, progress: &Progress, first: DbTime) -> anyhow::Result<f64> {
+    async fn measure_queue(&self, database: &BenchDatabase, progress: &Progress, first: DbTime) -> anyhow::Result<f64> {
         let server = Server::start(database).await?;
         let settled = Arc::new(AtomicU64::new(0));
         let mut workers = JoinSet::new();
@@ -179,7 +184,7 @@ impl LifeFlags {
             workers.spawn(work(server.url.clone(), format!("w{number}"), self.batch, settled.clone()));
         }
         let counted = settled.clone();
-        let all = self.settled_from(progress, first, move || Ok(counted.load(Ordering::Relaxed)));
+        let all = self.settled_rate_from(progress, first, move || Ok(counted.load(Ordering::Relaxed)));
         let rate = tokio::select! {
             rate = all => rate?,
             ended = workers.join_next() => anyhow::bail!("a worker ended: {ended:?}"),
@@ -188,7 +193,7 @@ impl LifeFlags {
         Ok(rate)
     }
 
-    async fn settled(
+    async fn settled_rate(
         &self,
         open: &Open,
         progress: &Progress,
@@ -200,11 +205,11 @@ impl LifeFlags {
             now < first,
             "the machine is too slow: the jobs were not ready before they were due; use fewer --jobs"
         );
-        self.settled_from(progress, first, count).await
+        self.settled_rate_from(progress, first, count).await
     }
 
     /// Waits until all runs are settled, and returns settled runs per second since `first`.
-    async fn settled_from(
+    async fn settled_rate_from(
         &self,
         progress: &Progress,
         first: DbTime,
@@ -220,7 +225,7 @@ impl LifeFlags {
             if done >= self.jobs {
                 return Ok(self.jobs as f64 / begun.elapsed().as_secs_f64());
             }
-            anyhow::ensure!(begun.elapsed() < PATIENCE, "{done} of {} runs were settled", self.jobs);
+            anyhow::ensure!(begun.elapsed() < SETTLED_WITHIN, "{done} of {} runs were settled", self.jobs);
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
@@ -290,9 +295,9 @@ async fn work(server: String, name: String, batch: u64, settled: Arc<AtomicU64>)
     let client = reqwest::Client::builder().no_proxy().build()?;
     let (claim, settle) =
         (format!("{server}/api/v1/queues/{QUEUE}/claim"), format!("{server}/api/v1/queues/{QUEUE}/settle"));
-    let ask = json!({ "worker": name, "limit": batch, "wait": "5s" });
+    let claim_body = json!({ "worker": name, "limit": batch, "wait": "5s" });
     loop {
-        let claimed: Claimed = client.post(&claim).json(&ask).send().await?.error_for_status()?.json().await?;
+        let claimed: Claimed = client.post(&claim).json(&claim_body).send().await?.error_for_status()?.json().await?;
         if claimed.runs.is_empty() {
             continue;
         }

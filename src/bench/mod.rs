@@ -30,22 +30,22 @@ use crate::{
 pub(crate) enum BenchCommand {
     /// Measure recorded ticks per second
     #[command(after_help = tick::AFTER_HELP)]
-    Tick(On<tick::TickFlags>),
+    Tick(WithDatabase<tick::TickFlags>),
     /// Measure whole runs per second: tick, claim, dispatch, settle
     #[command(after_help = life::AFTER_HELP)]
-    Life(On<life::LifeFlags>),
+    Life(WithDatabase<life::LifeFlags>),
     /// Measure the time from tick to dispatch at a steady rate
     #[command(after_help = lag::LAG_AFTER_HELP)]
-    Lag(On<lag::LagFlags>),
+    Lag(WithDatabase<lag::LagFlags>),
     /// Measure the time from tick to dispatch for many jobs due at one instant
     #[command(after_help = lag::BURST_AFTER_HELP)]
-    Burst(On<lag::BurstFlags>),
+    Burst(WithDatabase<lag::BurstFlags>),
     /// Measure registered jobs per second, and their size on disk and in memory
     #[command(after_help = register::AFTER_HELP)]
-    Register(On<register::RegisterFlags>),
+    Register(WithDatabase<register::RegisterFlags>),
     /// Measure the time from the start of a node to its first tick
     #[command(after_help = takeover::AFTER_HELP)]
-    Takeover(On<takeover::TakeoverFlags>),
+    Takeover(WithDatabase<takeover::TakeoverFlags>),
     /// Measure computed next ticks per second, by kind of expression; needs no database
     #[command(after_help = cron::AFTER_HELP)]
     Cron(cron::CronFlags),
@@ -59,7 +59,7 @@ const JOBS_MAX: u64 = 100_000_000;
 
 /// The flags of a benchmark that needs a database.
 #[derive(Debug, Args)]
-pub(crate) struct On<F: Args> {
+pub(crate) struct WithDatabase<F: Args> {
     /// Measure on this database: sqlite:<file> or postgres://...; creates its own file or schema there and removes it at the end
     /// [default: a SQLite file in the current directory]
     #[arg(long, env = "EVERYTICK_DATABASE_URL", value_name = "URL", hide_env_values = true)]
@@ -71,19 +71,19 @@ pub(crate) struct On<F: Args> {
 impl BenchCommand {
     pub(crate) fn run(self, file: File, out: Output) -> anyhow::Result<()> {
         match self {
-            Self::Tick(on) => on.run(file, out, tick::TickFlags::run),
-            Self::Life(on) => on.run(file, out, life::LifeFlags::run),
-            Self::Lag(on) => on.run(file, out, lag::LagFlags::run),
-            Self::Burst(on) => on.run(file, out, lag::BurstFlags::run),
-            Self::Register(on) => on.run(file, out, register::RegisterFlags::run),
-            Self::Takeover(on) => on.run(file, out, takeover::TakeoverFlags::run),
+            Self::Tick(bench) => bench.run(file, out, tick::TickFlags::run),
+            Self::Life(bench) => bench.run(file, out, life::LifeFlags::run),
+            Self::Lag(bench) => bench.run(file, out, lag::LagFlags::run),
+            Self::Burst(bench) => bench.run(file, out, lag::BurstFlags::run),
+            Self::Register(bench) => bench.run(file, out, register::RegisterFlags::run),
+            Self::Takeover(bench) => bench.run(file, out, takeover::TakeoverFlags::run),
             Self::Cron(flags) => flags.run()?.print(out),
             Self::Sink(flags) => flags.run(),
         }
     }
 }
 
-impl<F: Args> On<F> {
+impl<F: Args> WithDatabase<F> {
     fn run(
         self,
         file: File,
@@ -94,12 +94,12 @@ impl<F: Args> On<F> {
             output::note_line("this is a debug build: its figures mean little; build with --release");
         }
         let database = self.database_url.or(file.database_url).map(|text| DatabaseUrl::read(&text)).transpose()?;
-        let database = rig::measure(BenchDatabase::make(database))?;
+        let database = rig::measure(BenchDatabase::create(database))?;
         let progress = Progress::new();
-        let found = bench(&self.flags, &database, &progress);
+        let reports = bench(&self.flags, &database, &progress);
         progress.end();
         let removed = rig::finish(database.remove());
-        for report in found? {
+        for report in reports? {
             report.print(out)?;
         }
         removed

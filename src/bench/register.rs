@@ -10,7 +10,7 @@ use super::{
     JOBS_MAX,
     child::Server,
     database::BenchDatabase,
-    jobs::{Goes, Maker},
+    jobs::{BenchTarget, Maker},
     progress::Progress,
     report::Report,
     rig,
@@ -97,7 +97,7 @@ impl RegisterFlags {
     ) -> anyhow::Result<(f64, everytick_store::JobBytes)> {
         let open = database.open().await?;
         let bytes = open.probe.job_bytes().await?;
-        let mut maker = Maker::new(Goes::Nowhere)?;
+        let mut maker = Maker::new(BenchTarget::Noop)?;
         let rate = rig::register(&open, self.jobs / 10, progress, |_, now| maker.idle(now)).await?;
         Ok((rate, bytes))
     }

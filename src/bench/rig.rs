@@ -33,9 +33,9 @@ const LIMIT_TIME: Duration = Duration::from_secs(2);
 /// Number of different jobs of the plain rows. It is so large that each batch touches other pages of the index by job.
 const LIMIT_JOBS: u64 = 100_000;
 /// Limit of tries to delete the runs of a measurement.
-const FORGET_TRIES: u32 = 5;
+const DELETE_TRIES: u32 = 5;
 /// Tasks of a measurement have this long to end.
-const STOP: Duration = Duration::from_secs(2);
+const STOP_MAX: Duration = Duration::from_secs(2);
 
 /// Runs one measurement until it ends or the process receives a signal. Its remaining tasks end with its runtime.
 pub(super) fn measure<T>(what: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
@@ -53,7 +53,7 @@ pub(super) fn measure<T>(what: impl Future<Output = anyhow::Result<T>>) -> anyho
 pub(super) fn finish<T>(what: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let done = runtime.block_on(what);
-    runtime.shutdown_timeout(STOP);
+    runtime.shutdown_timeout(STOP_MAX);
     done
 }
 
@@ -84,13 +84,13 @@ pub(super) async fn limit(open: &Open) -> anyhow::Result<f64> {
     };
     open.probe.begin_limit().await?;
     let mut number = 0;
-    for (time, counts) in [(LIMIT_WARM, false), (LIMIT_TIME, true)] {
+    for (time, measured) in [(LIMIT_WARM, false), (LIMIT_TIME, true)] {
         let (begun, first) = (clock(), number);
         while begun.elapsed() < time {
             open.probe.insert_plainly(&batch(number)).await?;
             number += 1;
         }
-        if counts {
+        if measured {
             let rate = ((number - first) * BATCH as u64) as f64 / begun.elapsed().as_secs_f64();
             open.probe.end_limit().await?;
             return Ok(rate);
@@ -176,17 +176,17 @@ pub(super) async fn start(
 }
 
 /// Deletes the runs of a measurement after its node has ended, so that another can follow.
-pub(super) fn forget(database: &BenchDatabase) -> anyhow::Result<()> {
+pub(super) fn delete_runs(database: &BenchDatabase) -> anyhow::Result<()> {
     measure(async {
-        let mut tried = 0;
+        let mut tries = 0;
         loop {
-            tried += 1;
+            tries += 1;
             let open = database.open().await?;
             let until = open.store.now().await?.plus(IDLE_AT_LEAST).minus(Span::hours(1));
             match open.probe.forget_runs(until).await {
                 // The last statements of the node may still be executing.
-                Err(_) if tried < FORGET_TRIES => tokio::time::sleep(STOP).await,
-                forgotten => return Ok(forgotten?),
+                Err(_) if tries < DELETE_TRIES => tokio::time::sleep(STOP_MAX).await,
+                deleted => return Ok(deleted?),
             }
         }
     })

@@ -25,10 +25,10 @@ impl SinkFlags {
             Output::new(Format::Table).line(&listener.local_addr()?.to_string())?;
             let router = Router::new().fallback(|_: Bytes| async {});
             // The parent process has the other end of stdin. The pipe closes when the parent ends, even by a kill.
-            let over = tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new()));
+            let parent_ended = tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new()));
             tokio::select! {
                 served = axum::serve(listener, router) => served?,
-                _ = over => {}
+                _ = parent_ended => {}
             }
             anyhow::Ok(())
         })

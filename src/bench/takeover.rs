@@ -10,7 +10,7 @@ use everytick_engine::TokioSpawn;
 use super::{
     JOBS_MAX,
     database::BenchDatabase,
-    jobs::{Goes, Maker},
+    jobs::{BenchTarget, Maker},
     progress::Progress,
     report::Report,
     rig::{self, NodeSetup},
@@ -27,7 +27,8 @@ target, `loaded_ms` the time until all jobs that are due within a minute are in 
 
 /// One job in this many fires every 1 to 10 seconds.
 const OFTEN_IN: u64 = 100;
-const PATIENCE: Duration = Duration::from_secs(60);
+/// The benchmark fails if no tick fires within this time.
+const FIRST_TICK_WITHIN: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Args)]
 pub(crate) struct TakeoverFlags {
@@ -47,7 +48,7 @@ impl TakeoverFlags {
 
     async fn prepare(&self, database: &BenchDatabase, progress: &Progress) -> anyhow::Result<f64> {
         let open = database.open().await?;
-        let mut maker = Maker::new(Goes::Nowhere)?;
+        let mut maker = Maker::new(BenchTarget::Noop)?;
         let often = self.jobs / OFTEN_IN;
         rig::register(&open, self.jobs - often, progress, |_, now| maker.idle(now)).await?;
         progress.begin("tidying up", 1);
@@ -55,7 +56,7 @@ impl TakeoverFlags {
         progress.begin("measuring the limit", 1);
         let limit = rig::limit(&open).await?;
         let begin = open.store.now().await?;
-        rig::register(&open, often, progress, |_, _| maker.often(begin)).await?;
+        rig::register(&open, often, progress, |_, _| maker.frequent(begin)).await?;
         Ok(limit)
     }
 
@@ -67,7 +68,7 @@ impl TakeoverFlags {
         let engine = rig::start(&open, lags.clone(), Arc::new(TokioSpawn), NodeSetup::default()).await?;
         let first = async {
             while lags.count() == 0 {
-                anyhow::ensure!(begun.elapsed() < PATIENCE, "no tick fired within {PATIENCE:?}");
+                anyhow::ensure!(begun.elapsed() < FIRST_TICK_WITHIN, "no tick fired within {FIRST_TICK_WITHIN:?}");
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
             Ok(begun.elapsed())

@@ -9,11 +9,11 @@ use everytick_domain::time::Span;
 use super::{
     JOBS_MAX,
     database::BenchDatabase,
-    jobs::{Goes, Maker},
+    jobs::{BenchTarget, Maker},
     progress::Progress,
     report::Report,
     rig::{self, NodeSetup},
-    watch::{Nothing, Undelivered},
+    watch::{CountingSpawn, NoopTarget},
 };
 use crate::failure::Failure;
 
@@ -24,7 +24,7 @@ Examples:
   everytick bench tick --jobs 1000000 --sparse --database-url postgres://everytick@db/everytick
 
 Up to 100,000 of the jobs fire every 1 to 10 seconds, or once in the measured time. With --sparse each firing job
-fires once, so that every tick also costs a cursor. The other jobs are daily to yearly. `rate` is recorded ticks per
+fires once, so that every tick also raises a cursor. The other jobs are daily to yearly. `rate` is recorded ticks per
 second of work; `busy` is the working part of the measured time. If `busy` is small, the rate means little.
 `limit` is the rate of plain inserts of the same rows on this machine and database just before; `ratio` is
 `rate` / `limit`.";
@@ -71,17 +71,17 @@ impl TickFlags {
                 format!("--from: {from} is more than --jobs {}; the first measurement needs fewer jobs", self.jobs);
             return Err(Failure::usage(message).into());
         }
-        let mut maker = Maker::new(Goes::Nowhere)?;
+        let mut maker = Maker::new(BenchTarget::Noop)?;
         let mut registered = 0;
         let mut measured = Vec::new();
         for jobs in self.from.into_iter().chain([self.jobs]) {
-            let found =
+            let result =
                 rig::measure(self.measure(database, progress, &mut maker, jobs.saturating_sub(registered), jobs))?;
             registered = registered.max(jobs);
             if jobs != self.jobs {
-                rig::forget(database)?;
+                rig::delete_runs(database)?;
             }
-            measured.push(found);
+            measured.push(result);
         }
         let Some(last) = measured.last() else { return Ok(Vec::new()) };
         let mut report = Report::new("tick")
@@ -115,6 +115,7 @@ impl TickFlags {
     ) -> anyhow::Result<Measured> {
         let open = database.open().await?;
         let window = self.seconds + WARM as u64;
+        // In a second measurement, at most the new jobs or half of all jobs fire, whichever is more.
         let fire = if self.sparse { SPARSE_A_SECOND_MAX * window } else { OFTEN_MAX }.min(jobs).min(more.max(jobs / 2));
         let idle = more.saturating_sub(fire);
         let idle_rate = rig::register(&open, idle, progress, |_, now| maker.idle(now)).await?;
@@ -131,12 +132,12 @@ impl TickFlags {
         let begin_at = rig::clock() + Duration::from(begin.since(open.store.now().await?));
         let seconds = |n: u64| begin.plus(Span::seconds(n % window));
         rig::register(&open, fire, progress, |n, _| {
-            if self.sparse || n % ONCE_IN == 0 { maker.once(seconds(n / ONCE_IN)) } else { maker.often(begin) }
+            if self.sparse || n % ONCE_IN == 0 { maker.firing_at(seconds(n / ONCE_IN)) } else { maker.frequent(begin) }
         })
         .await?;
-        let deliveries = Undelivered::from(begin_at);
+        let deliveries = CountingSpawn::from(begin_at);
         let setup = NodeSetup { slots: usize::MAX / 2, lease: LEASE };
-        let engine = rig::start(&open, std::sync::Arc::new(Nothing), deliveries.clone(), setup).await?;
+        let engine = rig::start(&open, std::sync::Arc::new(NoopTarget), deliveries.clone(), setup).await?;
         deliveries.started();
         engine.loaded().await;
         anyhow::ensure!(

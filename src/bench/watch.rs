@@ -4,7 +4,7 @@ use std::{
     ops::Range,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -59,12 +59,12 @@ impl Seconds {
 /// Runs the loops of a node, but only counts its deliveries and drops them: the measurement ends when the tick is recorded
 /// and its run is claimed.
 #[derive(Debug)]
-pub(super) struct Undelivered {
+pub(super) struct CountingSpawn {
     started: AtomicBool,
     pub(super) seen: Seconds,
 }
 
-impl Undelivered {
+impl CountingSpawn {
     pub(super) fn from(from: Instant) -> Arc<Self> {
         Arc::new(Self { started: AtomicBool::new(false), seen: Seconds::new(from) })
     }
@@ -75,7 +75,7 @@ impl Undelivered {
     }
 }
 
-impl Spawn for Undelivered {
+impl Spawn for CountingSpawn {
     fn spawn(&self, task: BoxFuture<'static, ()>) {
         if self.started.load(Ordering::Acquire) {
             self.seen.count();
@@ -87,10 +87,10 @@ impl Spawn for Undelivered {
 
 /// A target that returns success at once.
 #[derive(Debug, Default)]
-pub(super) struct Nothing;
+pub(super) struct NoopTarget;
 
 #[async_trait]
-impl Target for Nothing {
+impl Target for NoopTarget {
     async fn deliver(&self, _: &Dispatch, _: &dyn LiveOutput, _: &CancellationToken) -> Outcome {
         succeeded()
     }
@@ -107,7 +107,6 @@ pub(super) struct Lags {
     ahead: i64,
     /// Earlier ticks are not counted.
     from: DbTime,
-    first: AtomicU64,
     millis: Mutex<Vec<u64>>,
 }
 
@@ -122,7 +121,7 @@ impl Lags {
             let before = SystemClock.now();
             ahead = ahead.min(open.store.now().await?.millis() - before.millis());
         }
-        Ok(Arc::new(Self { ahead, from, first: AtomicU64::new(u64::MAX), millis: Mutex::default() }))
+        Ok(Arc::new(Self { ahead, from, millis: Mutex::default() }))
     }
 
     fn counted(&self) -> MutexGuard<'_, Vec<u64>> {
@@ -154,7 +153,6 @@ impl Lags {
 impl Target for Lags {
     async fn deliver(&self, dispatch: &Dispatch, _: &dyn LiveOutput, _: &CancellationToken) -> Outcome {
         let now = SystemClock.now().millis() + self.ahead;
-        self.first.fetch_min(now.unsigned_abs(), Ordering::Relaxed);
         if dispatch.scheduled_at >= self.from {
             let lag = ((now - dispatch.scheduled_at.millis()).max(0) as usize).min(LAG_MAX_MS);
             let mut millis = self.counted();

@@ -27,7 +27,7 @@ use crate::{
 };
 
 /// Poll interval of `--wait`. Nodes advance a backfill once a second.
-const LOOKED_AT_EVERY: Duration = Duration::from_millis(500);
+const POLL_EVERY: Duration = Duration::from_millis(500);
 
 pub(crate) const AFTER_HELP: &str = "\
 Examples:
@@ -126,7 +126,7 @@ pub(crate) struct Cancel {
 }
 
 #[derive(Debug, Serialize)]
-struct Asked {
+struct BackfillRequest {
     from: DbTime,
     to: DbTime,
     order: &'static str,
@@ -167,7 +167,7 @@ impl Backfill {
         let zone = job::zone(client, &self.job).await?;
         let read = |flag, text: &InstantText| out.times().read(flag, text, Lean::Past, zone.as_deref());
         let (from, to) = (read("from", &self.from)?, read("to", &self.to)?);
-        let body = Asked { from, to, order: order.word(), rate, payload, dry_run: self.dry_run };
+        let body = BackfillRequest { from, to, order: order.word(), rate, payload, dry_run: self.dry_run };
         let request = client.post(&["jobs", &self.job, "backfill"]);
         let request = request.header_some("idempotency-key", self.idempotency_key);
         let answer = request.json(&body)?.send().await?;
@@ -315,7 +315,7 @@ async fn wait_for(client: &Client, id: &str, out: Output) -> anyhow::Result<()> 
                 );
                 return Err(Failure::new(Exit::Failed, message).into());
             }
-            () = tokio::time::sleep(LOOKED_AT_EVERY) => {}
+            () = tokio::time::sleep(POLL_EVERY) => {}
         }
     };
     progress.end();
@@ -338,21 +338,21 @@ async fn wait_for(client: &Client, id: &str, out: Output) -> anyhow::Result<()> 
 #[derive(Default)]
 struct Progress {
     bar: Option<ProgressBar>,
-    told: Option<(u64, u64)>,
+    shown: Option<(u64, u64)>,
 }
 
 impl Progress {
     fn show(&mut self, view: &View) {
-        if self.told == Some((view.made, view.ended)) {
+        if self.shown == Some((view.made, view.ended)) {
             return;
         }
-        if self.told.is_none() && io::stderr().is_terminal() {
+        if self.shown.is_none() && io::stderr().is_terminal() {
             let style = ProgressStyle::with_template("{wide_bar} {human_pos}/{human_len} ended, {msg}");
             let bar = ProgressBar::new(view.total);
             bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
             self.bar = Some(bar);
         }
-        self.told = Some((view.made, view.ended));
+        self.shown = Some((view.made, view.ended));
         let failed = if view.failed > 0 { format!(", {} failed", view.failed) } else { String::new() };
         match &self.bar {
             Some(bar) => {

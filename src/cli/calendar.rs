@@ -58,7 +58,7 @@ pub(crate) enum CalendarCommand {
     Set(Set),
     /// Show one calendar
     #[command(after_help = GET_HELP)]
-    Get(Named),
+    Get(CalendarName),
     /// List calendars by name
     #[command(after_help = LIST_HELP)]
     List(PageFlags),
@@ -68,7 +68,7 @@ pub(crate) enum CalendarCommand {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Named {
+pub(crate) struct CalendarName {
     /// The calendar's name
     #[arg(value_name = "NAME", value_parser = calendar_name)]
     name: String,
@@ -77,7 +77,7 @@ pub(crate) struct Named {
 #[derive(Debug, Args)]
 pub(crate) struct Set {
     #[command(flatten)]
-    calendar: Named,
+    calendar: CalendarName,
     /// Exclude a date, or a range such as 2026-12-27/2026-12-31; repeatable
     #[arg(long, value_name = "DATE")]
     date: Vec<Days>,
@@ -98,7 +98,7 @@ pub(crate) struct Set {
 #[derive(Debug, Args)]
 pub(crate) struct Delete {
     #[command(flatten)]
-    calendar: Named,
+    calendar: CalendarName,
     /// Delete the calendar only if it has this version; otherwise exit with 4
     #[arg(long, value_name = "VERSION", value_parser = super::number::whole::<i64>(1..=i64::MAX))]
     if_version: Option<i64>,
@@ -128,12 +128,12 @@ impl CalendarCommand {
     pub(crate) async fn run(self, client: &Client, out: Output) -> anyhow::Result<()> {
         match self {
             Self::Set(set) => set.run(client, out).await,
-            Self::Get(Named { name }) => {
+            Self::Get(CalendarName { name }) => {
                 let answer = client.get(&["calendars", &name]).send().await?;
                 if out.is_json() { Ok(out.json(&answer)?) } else { print(out, answer.read()?) }
             }
             Self::List(page) => list(client, out, page).await,
-            Self::Delete(Delete { calendar: Named { name }, if_version }) => {
+            Self::Delete(Delete { calendar: CalendarName { name }, if_version }) => {
                 let request = client.delete(&["calendars", &name]).header_some("if-match", if_version.map(tag));
                 done(out, request.send().await?, "deleted")
             }
@@ -187,8 +187,8 @@ fn note_left_out(file: &str, left_out: &[LeftOut]) {
 }
 
 fn wrong(what: &str, found: &[Invalid]) -> Failure {
-    let told: Vec<String> = found.iter().map(ToString::to_string).collect();
-    Failure::new(Exit::Usage, format!("{what}: {}", told.join("; ")))
+    let errors: Vec<String> = found.iter().map(ToString::to_string).collect();
+    Failure::new(Exit::Usage, format!("{what}: {}", errors.join("; ")))
 }
 
 fn tag(version: i64) -> String {

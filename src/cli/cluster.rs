@@ -100,13 +100,13 @@ impl Cluster {
         for gone in &view.gone {
             out.line(&gone.line(out, view.now))?;
         }
-        let unheld = view.partitions.iter().filter(|partition| partition.node.is_none()).count();
+        let unowned = view.partitions.iter().filter(|partition| partition.node.is_none()).count();
         let mut summary = match view.partitions.len() {
             1 => "\n1 partition".to_owned(),
             count => format!("\n{count} partitions"),
         };
-        if unheld > 0 {
-            summary += &format!(", {unheld} of them without an owner");
+        if unowned > 0 {
+            summary += &format!(", {unowned} of them without an owner");
         }
         match &view.leader {
             Some(leader) => summary += &format!("; leader: {leader}"),

@@ -112,12 +112,12 @@ impl MoveFlags {
             None => {}
         }
         let mut progress = Progress::new(&plan);
-        let again = "the move is not finished; run the same command again to continue it";
-        while let Some(step) = moving.step().await.context(again)? {
+        let unfinished = "the move is not finished; run the same command again to continue it";
+        while let Some(step) = moving.step().await.context(unfinished)? {
             progress.show(step);
         }
         progress.end();
-        let tables = moving.finish().await.context(again)?;
+        let tables = moving.finish().await.context(unfinished)?;
         print_tables(&from, &to, &tables, json!({ "resumed": plan.resumed }), out)?;
         let differ = |table: &&MovedTable| table.source != table.target;
         if tables.iter().any(|table| differ(&table)) {

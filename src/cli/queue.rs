@@ -168,9 +168,9 @@ impl Set {
             // Without the present limits, the PUT would remove the limit that this command does not name.
             Err(error) => return Err(error),
         }
-        let mut set = |name: &str, value: Option<Value>, gone: bool| match value {
+        let mut set = |name: &str, value: Option<Value>, remove: bool| match value {
             Some(value) => _ = limits.insert(name.to_owned(), value),
-            None if gone => _ = limits.remove(name),
+            None if remove => _ = limits.remove(name),
             None => {}
         };
         set("concurrency", self.concurrency.map(Into::into), self.no_concurrency);

@@ -16,7 +16,7 @@ use everytick_store::{JobRef, LoadedJob, PostgresStore, SqliteStore, Store, Stor
 use serde::Serialize;
 
 use crate::{
-    config::{DatabaseUrl, File, Named, database},
+    config::{DatabaseSource, DatabaseUrl, File, database},
     failure::{Exit, Failure},
     output::{self, Output, Text},
 };
@@ -67,11 +67,14 @@ impl Recover {
                  of the next start; nothing is changed.",
             );
         }
-        let store: Box<dyn Store> =
-            match database(Named { url: self.database_url, url_file: self.database_url_file }, self.data_dir, &file)? {
-                DatabaseUrl::Sqlite(file) => Box::new(SqliteStore::open_read_only(file, Arc::new(SystemClock)).await?),
-                DatabaseUrl::Postgres(url) => Box::new(PostgresStore::connect_read_only(&url).await?),
-            };
+        let store: Box<dyn Store> = match database(
+            DatabaseSource { url: self.database_url, url_file: self.database_url_file },
+            self.data_dir,
+            &file,
+        )? {
+            DatabaseUrl::Sqlite(file) => Box::new(SqliteStore::open_read_only(file, Arc::new(SystemClock)).await?),
+            DatabaseUrl::Postgres(url) => Box::new(PostgresStore::connect_read_only(&url).await?),
+        };
         let now = store.now().await?;
         let jobs = match self.job {
             Some(job) => vec![one(store.as_ref(), &job).await?],
@@ -179,18 +182,20 @@ impl Report {
         let mut total = Forecast::default();
         let mut due: Vec<(Forecast, &str, JobId)> = Vec::new();
         for loaded in jobs {
-            let said = forecast(&loaded.job, loaded.first_unrecorded(), now, open_after_restart(loaded));
-            if said.ticks > 0 {
-                total.add(&said);
-                due.push((said, &loaded.job.spec.name, loaded.job.id));
+            let forecast = forecast(&loaded.job, loaded.first_unrecorded(), now, open_after_restart(loaded));
+            if forecast.ticks > 0 {
+                total.add(&forecast);
+                due.push((forecast, &loaded.job.spec.name, loaded.job.id));
             }
         }
-        due.sort_by_key(|(said, name, id)| (std::cmp::Reverse((said.on_time + said.late, said.ticks)), *name, *id));
+        due.sort_by_key(|(forecast, name, id)| {
+            (std::cmp::Reverse((forecast.on_time + forecast.late, forecast.ticks)), *name, *id)
+        });
         let rate = Rate::normal(jobs.iter().map(|loaded| &*loaded.job), now);
-        let listed = due.iter().take(limit).map(|(said, name, id)| JobReport {
+        let listed = due.iter().take(limit).map(|(forecast, name, id)| JobReport {
             job: (*name).to_owned(),
             id: id.to_string(),
-            counts: Counts::of(said),
+            counts: Counts::of(forecast),
         });
         Self {
             now,

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::{
     ids::ShortIds,
-    job::{self, BulkCommand, BulkVerb, Care, job_ref},
+    job::{self, BulkCommand, BulkVerb, Confirmation, job_ref},
     run::{RunView, state_text},
 };
 use crate::{
@@ -59,7 +59,7 @@ pub(crate) struct Redrive {
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = super::number::whole::<u32>(1..=1_000))]
     limit: u32,
     #[command(flatten)]
-    care: Care,
+    confirmation: Confirmation,
 }
 
 #[derive(Debug, Deserialize)]
@@ -94,7 +94,7 @@ impl Redrive {
         let to = self.to.as_ref().map(|text| read("to", text)).transpose()?;
         let body = json!({
             "from": from.to_string(), "to": to.map(|at| at.to_string()),
-            "limit": self.limit, "dry_run": self.care.dry_run,
+            "limit": self.limit, "dry_run": self.confirmation.dry_run,
         });
         Ok((from, body))
     }
@@ -108,10 +108,10 @@ impl Redrive {
             verb: BulkVerb { now: "repeat the failed runs of", done: "redriven" },
             request: &|job| client.post(&["jobs", job, "redrive"]).json(&body),
             line: &|answer| Ok(answer.read::<Redriven>()?.line(self.limit)),
-            in_rounds: false,
-            of_open_runs: false,
+            retry_conflicts: false,
+            only_with_open_runs: false,
         };
-        command.on_each(out, self.care, jobs).await
+        command.on_each(out, self.confirmation, jobs).await
     }
 
     async fn one(&self, client: &Client, out: Output, job: &str) -> anyhow::Result<()> {

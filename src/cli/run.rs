@@ -27,7 +27,7 @@ use crate::{
 };
 
 /// While the log of a run in progress is empty, it is requested again: at this interval, at most this many times.
-const LOG_ASKED_EVERY: Duration = Duration::from_millis(250);
+const LOG_POLL_EVERY: Duration = Duration::from_millis(250);
 const LOG_ASKED_MAX: usize = 20;
 
 const LIST_HELP: &str = "\
@@ -286,7 +286,7 @@ async fn follow(client: &Client, out: Output, id: &str) -> anyhow::Result<()> {
         // The log was empty: the run has no output, or it was claimed just now and its log is not open yet.
         let run: RunView = client.get(&["runs", id]).send().await?.read()?;
         match run.state.as_str() {
-            "claimed" => tokio::time::sleep(LOG_ASKED_EVERY).await,
+            "claimed" => tokio::time::sleep(LOG_POLL_EVERY).await,
             "waiting" => {
                 output::note_line(&format!("the run is waiting; it is due at {}", out.time(run.due_at)));
                 return Ok(());
@@ -448,7 +448,7 @@ impl RunView {
     }
 
     /// State and tick, for the list of jobs.
-    pub(crate) fn in_short(&self, out: Output) -> Text {
+    pub(crate) fn summary(&self, out: Output) -> Text {
         self.state().and(&format!(" {}", out.time(&self.scheduled_at)))
     }
 }

@@ -48,7 +48,7 @@ With PostgreSQL, any number of nodes share the database: start the same command 
 pub(crate) const FIRST_STEPS: [&str; 3] =
     ["job create hello --every 10s --queue hello", "worker --queue hello -- echo hello", "run list"];
 /// The banner lists at most this many ticks.
-pub(crate) const SOONEST_MAX: usize = 5;
+pub(crate) const NEXT_TICKS_MAX: usize = 5;
 /// Time to stop beyond the drain timeout: for the last answers, for commands between TERM and KILL, and for the last writes.
 const STOP_SLACK: Duration = Duration::from_secs(30);
 
@@ -192,7 +192,7 @@ async fn serve(settings: &Settings) -> anyhow::Result<()> {
     let address = listener.local_addr()?;
     let stopping = CancellationToken::new();
     let mut node = node::start(settings, listener, stopping.clone()).await?;
-    announce(settings, address, &node.soonest);
+    announce(settings, address, &node.next_ticks);
 
     let ended = tokio::select! {
         ended = &mut node.ended => Some(ended),
@@ -203,7 +203,7 @@ async fn serve(settings: &Settings) -> anyhow::Result<()> {
     };
     stopping.cancel();
     if let Some(ended) = ended {
-        node::abandon(settings);
+        node::kill_commands(settings);
         return ended.context("the node panicked")?.context("the node stopped unexpectedly");
     }
     let patience = Duration::from(settings.drain_timeout) + STOP_SLACK;
@@ -213,7 +213,7 @@ async fn serve(settings: &Settings) -> anyhow::Result<()> {
             Err(_) => anyhow::bail!("could not stop within {patience:?}; runs in progress are recovered at the next start"),
         },
         name = signals.next() => {
-            node::abandon(settings);
+            node::kill_commands(settings);
             anyhow::bail!("{name} again: stopped at once; runs in progress are recovered at the next start")
         }
     }
@@ -224,14 +224,14 @@ async fn serve(settings: &Settings) -> anyhow::Result<()> {
 /// A running node.
 #[derive(Debug)]
 pub(crate) struct Running {
-    /// Up to [`SOONEST_MAX`] jobs with the earliest next ticks, for the banner.
-    pub(crate) soonest: Vec<Soonest>,
+    /// Up to [`NEXT_TICKS_MAX`] jobs with the earliest next ticks, for the banner.
+    pub(crate) next_ticks: Vec<NextTick>,
     /// Ends when the node has stopped, either after `stopping` was cancelled or because of a failure.
     pub(crate) ended: JoinHandle<anyhow::Result<()>>,
 }
 
 #[derive(Debug)]
-pub(crate) struct Soonest {
+pub(crate) struct NextTick {
     pub(crate) job: String,
     pub(crate) at: DbTime,
 }
@@ -282,7 +282,7 @@ fn raise_file_limit() {
 }
 
 /// Prints the address and the database: as a banner on stdout, or as a log record if the log is JSON.
-fn announce(settings: &Settings, address: SocketAddr, soonest: &[Soonest]) {
+fn announce(settings: &Settings, address: SocketAddr, next_ticks: &[NextTick]) {
     if settings.log_format == LogFormat::Json {
         tracing::info!(%address, database = %settings.database.shown(), node = settings.node_name, "listening on http://{address}");
         return;
@@ -290,24 +290,24 @@ fn announce(settings: &Settings, address: SocketAddr, soonest: &[Soonest]) {
     let mut out = io::stdout().lock();
     let colour = output::colour_wanted() && out.is_terminal();
     // A closed stdout must not stop the server.
-    let _ = out.write_all(banner(settings, address, soonest, colour).as_bytes()).and_then(|()| out.flush());
+    let _ = out.write_all(banner(settings, address, next_ticks, colour).as_bytes()).and_then(|()| out.flush());
 }
 
-fn banner(settings: &Settings, address: SocketAddr, soonest: &[Soonest], colour: bool) -> String {
+fn banner(settings: &Settings, address: SocketAddr, next_ticks: &[NextTick], colour: bool) -> String {
     let (bold, dim, off) = if colour { ("\x1b[1m", "\x1b[2m", "\x1b[0m") } else { ("", "", "") };
     let mut text = format!(
         "{bold}everytick {}{off}\n  listening on {bold}http://{address}{off}\n  data in {}\n",
         env!("CARGO_PKG_VERSION"),
         settings.database.shown(),
     );
-    if soonest.is_empty() {
+    if next_ticks.is_empty() {
         text += "  no upcoming ticks; in another terminal, create a job and start a worker for its runs:\n";
         for step in first_steps(address) {
             text += &format!("    {step}\n");
         }
     } else {
         text += "  next ticks:\n";
-        for next in soonest.iter().take(SOONEST_MAX) {
+        for next in next_ticks.iter().take(NEXT_TICKS_MAX) {
             text += &format!("    {}  {dim}{}{off}\n", next.at, next.job);
         }
     }
@@ -360,7 +360,7 @@ mod tests {
 
     #[test]
     fn the_banner_lists_the_next_ticks() {
-        let next = Soonest { job: "nightly".to_owned(), at: "2026-11-16T07:00:00Z".parse().unwrap() };
+        let next = NextTick { job: "nightly".to_owned(), at: "2026-11-16T07:00:00Z".parse().unwrap() };
         let text = banner(&settings(), "127.0.0.1:8640".parse().unwrap(), &[next], false);
         assert!(text.contains("next ticks:\n    2026-11-16T07:00:00Z  nightly\n"), "{text}");
         assert!(!text.contains("job create"), "{text}");

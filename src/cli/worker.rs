@@ -87,8 +87,9 @@ impl WorkerFlags {
             worker = worker.named(name);
         }
         worker = if self.quiet { worker.on_event(|_| {}) } else { worker.on_event(print) };
-        let about = About { command: self.command.into(), queue: self.queue.into(), worker: worker.name().into() };
-        let handler = move |context: Context| run(about.clone(), context);
+        let settings =
+            RunSettings { command: self.command.into(), queue: self.queue.into(), worker: worker.name().into() };
+        let handler = move |context: Context| run(settings.clone(), context);
         let worked = tokio::select! {
             worked = worker.run(handler, stop.clone()) => worked.map_err(anyhow::Error::from),
             signals = cancel_at_signals([stop, stop_now]) => signals,
@@ -147,21 +148,22 @@ fn check_command(command: &[String]) -> Result<(), failure::Failure> {
 
 /// The data that all runs of this worker share.
 #[derive(Clone)]
-struct About {
+struct RunSettings {
     command: Arc<[String]>,
     queue: Arc<str>,
     worker: Arc<str>,
 }
 
-async fn run(about: About, context: Context) -> Result<String, Failure> {
-    let (program, arguments) = about.command.split_first().ok_or_else(|| Failure::for_good("there is no command"))?;
+async fn run(settings: RunSettings, context: Context) -> Result<String, Failure> {
+    let (program, arguments) =
+        settings.command.split_first().ok_or_else(|| Failure::for_good("there is no command"))?;
     let run = context.run();
     let mut child = Command::new(program)
         .args(arguments)
         .env("EVERYTICK_RUN", &run.id)
         .env("EVERYTICK_JOB", &run.job)
-        .env("EVERYTICK_QUEUE", &*about.queue)
-        .env("EVERYTICK_WORKER", &*about.worker)
+        .env("EVERYTICK_QUEUE", &*settings.queue)
+        .env("EVERYTICK_WORKER", &*settings.worker)
         .env("EVERYTICK_SCHEDULED_AT", &run.scheduled_at)
         .env("EVERYTICK_ATTEMPT", run.attempt.to_string())
         .env("EVERYTICK_FENCE", run.fence.to_string())
@@ -174,7 +176,7 @@ async fn run(about: About, context: Context) -> Result<String, Failure> {
         .spawn()
         .map_err(|error| Failure::new(format!("could not start {program:?}: {error}")))?;
     let group = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
-    let ended = attend(&mut child, &context);
+    let ended = wait_for_command(&mut child, &context);
     tokio::pin!(ended);
     let status = tokio::select! {
         biased;
@@ -214,7 +216,7 @@ fn end(group: Option<Pid>, signal: Signal) {
 }
 
 /// Writes the payload to the command, sends its output to the log, and waits for its end.
-async fn attend(child: &mut Child, context: &Context) -> anyhow::Result<ExitStatus> {
+async fn wait_for_command(child: &mut Child, context: &Context) -> anyhow::Result<ExitStatus> {
     let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let feed = async {
         if let Some(mut stdin) = stdin {

@@ -40,9 +40,9 @@ impl DatabaseUrl {
             Self::Sqlite(file) => file.display().to_string(),
             Self::Postgres(url) => {
                 let rest = url.split_once("://").map_or(url.as_str(), |(_, rest)| rest);
-                let rest = rest.split_once('?').map_or(rest, |(place, _)| place);
-                let Some((who, place)) = rest.rsplit_once('@') else { return format!("postgres://{rest}") };
-                format!("postgres://{}@{place}", who.split_once(':').map_or(who, |(user, _)| user))
+                let rest = rest.split_once('?').map_or(rest, |(address, _)| address);
+                let Some((user, host)) = rest.rsplit_once('@') else { return format!("postgres://{rest}") };
+                format!("postgres://{}@{host}", user.split_once(':').map_or(user, |(name, _)| name))
             }
         }
     }
@@ -70,7 +70,7 @@ impl FromStr for DatabaseUrl {
 
 /// The database as one source names it: flags and variables, or the settings file.
 #[derive(Debug, Default)]
-pub(crate) struct Named {
+pub(crate) struct DatabaseSource {
     pub(crate) url: Option<String>,
     /// A file that contains the URL.
     pub(crate) url_file: Option<PathBuf>,
@@ -79,12 +79,12 @@ pub(crate) struct Named {
 /// Limit for a URL that is read from a file.
 const URL_BYTES_MAX: u64 = 16 * 1024;
 
-impl Named {
+impl DatabaseSource {
     fn read(self) -> Result<Option<DatabaseUrl>, Failure> {
         match (self.url, self.url_file) {
             (None, None) => Ok(None),
             (Some(text), None) => DatabaseUrl::read(&text).map(Some),
-            (None, Some(path)) => Self::in_file(&path).map(Some),
+            (None, Some(path)) => Self::read_file(&path).map(Some),
             (Some(_), Some(path)) => Err(Failure::usage(format!(
                 "--database-url and --database-url-file {} both name the database; set only one of them",
                 path.display()
@@ -93,7 +93,7 @@ impl Named {
     }
 
     /// No message repeats the content of the file: it may contain a password.
-    fn in_file(path: &Path) -> Result<DatabaseUrl, Failure> {
+    fn read_file(path: &Path) -> Result<DatabaseUrl, Failure> {
         let wrong = |what: &str| Failure::usage(format!("--database-url-file: {} {what}", path.display()));
         let mut text = String::new();
         let read = fs::File::open(path).and_then(|file| file.take(URL_BYTES_MAX + 1).read_to_string(&mut text));
@@ -106,13 +106,13 @@ impl Named {
 }
 
 /// The database that flags and variables name, else the one in the settings file, else the file in the data directory.
-pub(crate) fn database(flags: Named, data_dir: Option<PathBuf>, file: &File) -> Result<DatabaseUrl, Failure> {
-    let in_file = Named { url: file.database_url.clone(), url_file: file.database_url_file.clone() };
-    let named = match flags.read()? {
-        Some(named) => Some(named),
-        None => in_file.read()?,
+pub(crate) fn database(flags: DatabaseSource, data_dir: Option<PathBuf>, file: &File) -> Result<DatabaseUrl, Failure> {
+    let file_source = DatabaseSource { url: file.database_url.clone(), url_file: file.database_url_file.clone() };
+    let url = match flags.read()? {
+        Some(url) => Some(url),
+        None => file_source.read()?,
     };
-    Ok(named.unwrap_or_else(|| {
+    Ok(url.unwrap_or_else(|| {
         let data_dir = data_dir.or_else(|| file.data_dir.clone()).unwrap_or_else(|| PathBuf::from(DATA_DIR_DEFAULT));
         DatabaseUrl::Sqlite(data_dir.join(DATABASE_FILE))
     }))

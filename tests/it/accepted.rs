@@ -45,7 +45,7 @@ fn report(server: &Server, sink: &Sink) -> u16 {
 
 /// Checks that the accepted run is not delivered again. A node settles the lost runs of an earlier process before it claims
 /// anything. So if the accepted run counted as lost, its delivery would precede that of a run triggered now.
-fn is_left_alone(server: &Server, sink: &Sink, before: &Value) {
+fn check_delivered_once(server: &Server, sink: &Sink, before: &Value) {
     let later = Sink::start();
     let name = format!("after-{}", server.pid());
     server.everytick(&["job", "create", &name, "--url", &later.url()]).ok();
@@ -66,10 +66,10 @@ fn an_accepted_run_survives_a_restart_and_a_kill_of_its_node_and_is_settled_by_t
     let (dir, status, log) = server.stop();
     assert!(status.success(), "{log}");
     let server = serve(Some(dir));
-    is_left_alone(&server, &sink, &before);
+    check_delivered_once(&server, &sink, &before);
 
     let server = serve(Some(server.kill()));
-    is_left_alone(&server, &sink, &before);
+    check_delivered_once(&server, &sink, &before);
 
     assert_eq!(report(&server, &sink), 200);
     let over = run(&server);

@@ -50,7 +50,7 @@ fn a_dry_run_lists_the_jobs_and_changes_nothing() {
     assert!(text.contains("a  ") && text.contains("b  ") && !text.contains("c  "), "{text}");
     let json = server.everytick(&["job", "delete", "a", "--dry-run", "-o", "json"]).json();
     assert_eq!((&json["dry_run"], &json["items"][0]["name"]), (&true.into(), &"a".into()));
-    server.everytick(&["job", "delete", "a", "nobody", "--dry-run"]).failed(3);
+    server.everytick(&["job", "delete", "a", "missing", "--dry-run"]).failed(3);
     assert!(paused(&server).is_empty());
     assert_eq!(server.everytick(&["job", "list", "-o", "json"]).json()["items"].as_array().unwrap().len(), 3);
 
@@ -112,11 +112,11 @@ fn without_a_terminal_a_command_on_several_jobs_needs_yes() {
 #[test]
 fn a_job_that_fails_does_not_stop_the_others_and_the_command_exits_with_1() {
     let server = with_jobs(&[("a", "x"), ("b", "x")]);
-    let done = server.everytick(&["job", "pause", "a", "nobody", "b", "--yes"]);
-    assert!(done.stderr.contains("nobody: ") && done.stderr.contains("2 paused, 1 failed"), "{done:?}");
+    let done = server.everytick(&["job", "pause", "a", "missing", "b", "--yes"]);
+    assert!(done.stderr.contains("missing: ") && done.stderr.contains("2 paused, 1 failed"), "{done:?}");
     assert!(done.failed(1).contains("1 of 3 jobs failed"));
     assert_eq!(paused(&server), ["a", "b"]);
-    let json = server.everytick(&["job", "resume", "a", "nobody", "--yes", "-o", "json"]);
+    let json = server.everytick(&["job", "resume", "a", "missing", "--yes", "-o", "json"]);
     let report: Value = serde_json::from_str(&json.stdout).unwrap();
     assert_eq!(
         (&report["done"], &report["failed"], &report["items"][1]["done"]),
@@ -162,7 +162,7 @@ fn the_failed_runs_of_several_jobs_are_redriven() {
     };
     wait_for("the new runs to fail", || (failed("a") == 2 && failed("b") == 2).then_some(()));
     assert_eq!(failed("c"), 1);
-    let report = redrive(&["a", "nobody", "--yes", "-o", "json"]);
+    let report = redrive(&["a", "missing", "--yes", "-o", "json"]);
     assert!(report.stdout.contains("\"failed\":1"), "{report:?}");
     report.failed(1);
     // One job is shown run by run, as before, also with --job.

@@ -18,7 +18,7 @@ use crate::support::{Server, Sink, wait_for};
 const DAY: Span = Span::days(1);
 
 /// A file with a daily job that was created 100 days ago. No tick is recorded, although the cursor has passed them.
-async fn a_job_of_long_ago(data: &std::path::Path) {
+async fn create_job_100_days_old(data: &std::path::Path) {
     let now = SystemClock.now();
     let clock = Arc::new(ManualClock::at(now.minus(Span::days(100))));
     let store = SqliteStore::open(data.join("everytick.db"), clock.clone(), Limits::default()).await.unwrap();
@@ -48,7 +48,7 @@ fn every_situation_is_explained() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::create_dir(dir.path().join("data")).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(a_job_of_long_ago(&dir.path().join("data")));
+    runtime.block_on(create_job_100_days_old(&dir.path().join("data")));
     let server = Server::builder().flags(&["--enable-shell"]).dir(dir).start();
     let ok = |args: &[&str]| server.everytick(args).ok();
     let create = |name: &str, args: &[&str], command: &[&str]| {
@@ -57,19 +57,19 @@ fn every_situation_is_explained() {
     };
     let explain = |name: &str, at: Option<&str>| {
         let at: Vec<&str> = at.map(|at| vec!["--at", at]).unwrap_or_default();
-        let told = server.everytick(&[&["job", "explain", name, "-o", "json"], &at[..]].concat()).json();
+        let answer = server.everytick(&[&["job", "explain", name, "-o", "json"], &at[..]].concat()).json();
         let text = ok(&[&["job", "explain", name], &at[..]].concat());
         if !at.is_empty() {
             // A run may have ended between the two calls.
             let first = |text: &str| text.split(": ").next().unwrap().to_owned();
-            assert_eq!(first(&text), first(told["message"].as_str().unwrap()));
+            assert_eq!(first(&text), first(answer["message"].as_str().unwrap()));
         }
-        told
+        answer
     };
-    let says = |told: &Value, kind: &str, words: &[&str]| {
-        assert_eq!(told["kind"], kind, "{told}");
+    let check_answer = |answer: &Value, kind: &str, words: &[&str]| {
+        assert_eq!(answer["kind"], kind, "{answer}");
         for word in words {
-            assert!(whole(told).contains(word), "{word} is missing in {told}");
+            assert!(whole(answer).contains(word), "{word} is missing in {answer}");
         }
     };
     let ended = |job: &str, state: &str| {
@@ -87,40 +87,44 @@ fn every_situation_is_explained() {
     create("ill", &["--every", "1s"], &["false"]);
     let made = create("long", &["--every", "1s"], &["sleep", "600"]);
     let run = ended("well", "succeeded");
-    let told = explain("well", Some(&tick(&run)));
-    says(&told, "run", &["succeeded at"]);
-    assert_eq!((&told["run"], &told["state"], &told["job"]), (&run["id"], &run["state"], &run["job"]));
-    says(&explain("ill", Some(&tick(&ended("ill", "failed")))), "run", &["failed at"]);
-    says(&explain("long", Some(&tick(&ended("long", "claimed")))), "run", &["is in progress on"]);
+    let answer = explain("well", Some(&tick(&run)));
+    check_answer(&answer, "run", &["succeeded at"]);
+    assert_eq!((&answer["run"], &answer["state"], &answer["job"]), (&run["id"], &run["state"], &run["job"]));
+    check_answer(&explain("ill", Some(&tick(&ended("ill", "failed")))), "run", &["failed at"]);
+    check_answer(&explain("long", Some(&tick(&ended("long", "claimed")))), "run", &["is in progress on"]);
     // 4: skipped, because a run was open.
-    let told = explain("long", Some(&tick(&ended("long", "skipped"))));
-    says(&told, "skipped", &["still open"]);
-    assert_eq!(told["skip_reason"], "overlap");
+    let answer = explain("long", Some(&tick(&ended("long", "skipped"))));
+    check_answer(&answer, "skipped", &["still open"]);
+    assert_eq!(answer["skip_reason"], "overlap");
     // 5: before the job was created.
     let created_at = made["created_at"].as_str().unwrap();
-    says(&explain("long", Some("2026-01-01T00:00:00Z")), "not_yet_made", &["did not exist yet", "local", created_at]);
+    check_answer(
+        &explain("long", Some("2026-01-01T00:00:00Z")),
+        "not_yet_made",
+        &["did not exist yet", "local", created_at],
+    );
     // 6, 7: an instant that is not a tick, and a tick that is not due.
-    let told =
+    let answer =
         explain("well", Some(&now.plus(Span::millis(86_400_500 - now.millis().unsigned_abs() % 1_000)).to_string()));
-    says(&told, "not_a_tick", &["the nearest ticks are"]);
-    assert!(told["tick_before"].is_string() && told["tick_after"].is_string(), "{told}");
-    says(&explain("well", Some(&tomorrow)), "not_yet_due", &["the database time is"]);
+    check_answer(&answer, "not_a_tick", &["the nearest ticks are"]);
+    assert!(answer["tick_before"].is_string() && answer["tick_after"].is_string(), "{answer}");
+    check_answer(&explain("well", Some(&tomorrow)), "not_yet_due", &["the database time is"]);
 
     // 8, 9: a calendar excludes a recorded tick and a future tick.
     ok(&["calendar", "set", "down", "--date", "2026-01-01/2099-12-31"]);
     create("holiday", &["--every", "1s", "--exclude", "down"], &["true"]);
-    let told = explain("holiday", Some(&tick(&ended("holiday", "skipped"))));
-    says(&told, "skipped", &["calendar down excludes the date"]);
-    assert_eq!((&told["calendar"], &told["skip_reason"]), (&"down".into(), &"calendar".into()));
-    says(&explain("holiday", Some(&tomorrow)), "will_be_skipped", &["calendar down"]);
+    let answer = explain("holiday", Some(&tick(&ended("holiday", "skipped"))));
+    check_answer(&answer, "skipped", &["calendar down excludes the date"]);
+    assert_eq!((&answer["calendar"], &answer["skip_reason"]), (&"down".into(), &"calendar".into()));
+    check_answer(&explain("holiday", Some(&tomorrow)), "will_be_skipped", &["calendar down"]);
     // The last tick may be so recent that it is not recorded yet.
-    let last = wait_for("a skip", || Some(explain("holiday", None)).filter(|told| told["kind"] == "skipped"));
-    says(&last, "skipped", &["calendar down"]);
+    let last = wait_for("a skip", || Some(explain("holiday", None)).filter(|answer| answer["kind"] == "skipped"));
+    check_answer(&last, "skipped", &["calendar down"]);
 
     // 10, 11: during a pause that continues, and during a pause that has ended.
     create("rested", &["--every", "1s"], &["true"]);
     ok(&["job", "pause", "rested", "--note", "for a while"]);
-    says(&explain("rested", Some(&tomorrow)), "paused", &["by local", "still is", "(for a while)"]);
+    check_answer(&explain("rested", Some(&tomorrow)), "paused", &["by local", "still is", "(for a while)"]);
     let paused =
         server.everytick(&["job", "get", "rested", "-o", "json"]).json()["updated_at"].as_str().unwrap().to_owned();
     let second = wait_for("a second of the pause", || {
@@ -128,17 +132,17 @@ fn every_situation_is_explained() {
         (SystemClock.now() > next).then(|| next.to_string())
     });
     ok(&["job", "resume", "rested"]);
-    let told = explain("rested", Some(&second));
-    says(&told, "paused", &["by local", &paused, "until 20"]);
-    assert_eq!((&told["by"], &told["since"]), (&"local".into(), &paused.as_str().into()));
+    let answer = explain("rested", Some(&second));
+    check_answer(&answer, "paused", &["by local", &paused, "until 20"]);
+    assert_eq!((&answer["by"], &answer["since"]), (&"local".into(), &paused.as_str().into()));
 
     // 12-14: a disabled job, a job without a schedule, and an instant before starts_at.
     create("off", &["--every", "1s", "--disabled"], &["true"]);
-    says(&explain("off", None), "disabled", &["enabled"]);
+    check_answer(&explain("off", None), "disabled", &["enabled"]);
     create("manual", &[], &["true"]);
-    says(&explain("manual", None), "no_schedule", &["when it is triggered"]);
+    check_answer(&explain("manual", None), "no_schedule", &["when it is triggered"]);
     create("later", &["--every", "1s", "--starts-at", "2099-01-01T00:00:00Z"], &["true"]);
-    says(&explain("later", Some(&tomorrow)), "out_of_bounds", &["starts at 2099-01-01T00:00:00Z"]);
+    check_answer(&explain("later", Some(&tomorrow)), "out_of_bounds", &["starts at 2099-01-01T00:00:00Z"]);
 
     // 15: a tick of the new definition, before the edit.
     create("edited", &["--at", "2099-01-01T00:00:00Z"], &["true"]);
@@ -151,18 +155,18 @@ fn every_situation_is_explained() {
         (SystemClock.now() > tick).then(|| tick.to_string())
     });
     ok(&["job", "update", "edited", "--every", "1s"]);
-    says(&explain("edited", Some(&edited)), "definition_changed", &["local set at"]);
+    check_answer(&explain("edited", Some(&edited)), "definition_changed", &["local set at"]);
 
     // 16: a deleted job.
     ok(&["job", "delete", "ill"]);
-    says(&explain("ill", Some(&tomorrow)), "deleted", &["by local at"]);
+    check_answer(&explain("ill", Some(&tomorrow)), "deleted", &["by local at"]);
 
     // 17, 18: a tick older than the history, and a tick whose record is missing.
     let ago = |days| midnight(now.minus(Span::days(days))).to_string();
-    says(&explain("old", Some(&ago(95))), "out_of_history", &["has been pruned"]);
-    says(&explain("old", Some(&ago(10))), "missing", &["should not happen"]);
+    check_answer(&explain("old", Some(&ago(95))), "out_of_history", &["has been pruned"]);
+    check_answer(&explain("old", Some(&ago(10))), "missing", &["should not happen"]);
 
-    server.everytick(&["job", "explain", "nobody"]).failed(3);
+    server.everytick(&["job", "explain", "missing"]).failed(3);
     assert!(server.everytick(&["job", "explain", "well", "--at", "noon"]).failed(2).contains("RFC 3339"));
 }
 

@@ -31,7 +31,7 @@ use uuid::Uuid;
 use std::time::Duration;
 
 use crate::support::{Done, Server, everytick_command, pause, wait_for};
-use installation::{Installation, KEPT, NOW, Seen, key, keyed_run, look_at};
+use installation::{HISTORY, Installation, NOW, Snapshot, key, keyed_run, take_snapshot};
 
 fn everytick_move(folder: &Path, args: &[&str]) -> Done {
     let mut command = everytick_command(folder);
@@ -61,11 +61,11 @@ async fn target(database: &Database) -> Result<PostgresStore, StoreError> {
     PostgresStore::connect(&database.url, options(Some(Arc::new(ManualClock::at(s(NOW))))), LIMITS).await
 }
 
-async fn seen(database: &Database, installation: &Installation) -> Seen {
+async fn snapshot(database: &Database, installation: &Installation) -> Snapshot {
     let store = target(database).await.unwrap();
-    let seen = look_at(&store, installation).await;
+    let snapshot = take_snapshot(&store, installation).await;
     store.close().await;
-    seen
+    snapshot
 }
 
 #[tokio::test]
@@ -83,7 +83,7 @@ async fn a_move_copies_everything_and_the_target_continues() {
     assert_eq!((count("calendars"), count("calendar_versions"), count("calendar_jobs")), (1, 2, 1));
     assert_eq!((count("backfills"), count("backfill_runs")), (1, 1));
     assert_eq!((count("waiting"), report["resumed"].as_bool()), (4, Some(false)));
-    seen(&database, &installation).await.assert_is(&installation.seen);
+    snapshot(&database, &installation).await.assert_is(&installation.snapshot);
 
     let store = target(&database).await.unwrap();
     let busy = store.load_jobs(&[installation.busy]).await.unwrap().remove(0);
@@ -92,7 +92,7 @@ async fn a_move_copies_everything_and_the_target_continues() {
     let (lease, _) = store.join(&NodeInfo::named("b"), incarnation(99), TTL).await.unwrap();
     assert!(lease.fence > installation.lease_fence, "{lease:?}");
     let lost = store.load_lost(&lease, 10).await.unwrap();
-    let claimed: Vec<_> = installation.seen.runs.iter().filter(|run| run.state == State::Claimed).collect();
+    let claimed: Vec<_> = installation.snapshot.runs.iter().filter(|run| run.state == State::Claimed).collect();
     assert_eq!(lost.iter().map(|run| run.id).collect::<Vec<_>>(), claimed.iter().map(|run| run.id).collect::<Vec<_>>());
     assert_eq!(lost.len(), 2);
     store.settle(&lost.iter().map(|run| settle(run, Verdict::Redeliver)).collect::<Vec<_>>()).await.unwrap();
@@ -112,9 +112,9 @@ async fn a_move_copies_everything_and_the_target_continues() {
     assert_eq!(store.peek_waiting(&lease, &all, &[], None, 10).await.unwrap().due.len(), 4);
     // A backfill continues from its position: it creates the next run when the open one has ended.
     let backfill = store.get_backfill(TENANT, installation.backfill).await.unwrap();
-    assert_eq!(store.advance_backfill(&lease, backfill.id, KEPT).await.unwrap().made, 0);
+    assert_eq!(store.advance_backfill(&lease, backfill.id, HISTORY).await.unwrap().made, 0);
     store.cancel_run(TENANT, &actor(), backfill.run_of(s(20))).await.unwrap();
-    assert_eq!(store.advance_backfill(&lease, backfill.id, KEPT).await.unwrap().made, 1);
+    assert_eq!(store.advance_backfill(&lease, backfill.id, HISTORY).await.unwrap().made, 1);
     let next = store.get_run(TENANT, backfill.run_of(s(10))).await.unwrap();
     assert_eq!((next.state, next.payload.as_deref()), (State::Waiting, Some("[1]")));
     // A recorded tick does not fire again, whether the cursor has passed it or not. The next tick fires.
@@ -124,14 +124,14 @@ async fn a_move_copies_everything_and_the_target_continues() {
     assert_eq!(recorded, [RowAnswer::Stale, RowAnswer::Existed, RowAnswer::Existed, RowAnswer::Inserted]);
     // A repeated request with the same key returns the same run and job.
     let run = store.trigger(TENANT, &actor(), keyed_run()).await.unwrap();
-    assert!(installation.seen.runs.iter().any(|known| known.id == run.id));
+    assert!(installation.snapshot.runs.iter().any(|known| known.id == run.id));
     let new = everytick_store::NewJob { id: JobId::from_uuid(Uuid::from_u128(5)), spec: spec("keyed") };
     let made = store.create_jobs(TENANT, &actor(), vec![new], Some(&key("job"))).await.unwrap().remove(0).unwrap();
     assert!(made.replayed);
     // New audit rows have higher ids than the old ones.
     store.trigger(TENANT, &actor(), everytick_store::conformance::new_run("never", "k")).await.unwrap();
     let audit = store.list_audit(TENANT, &AuditFilter::default(), None, 1).await.unwrap().items;
-    assert!(audit[0].id > installation.seen.last_audit, "{audit:?}");
+    assert!(audit[0].id > installation.snapshot.last_audit, "{audit:?}");
     store.close().await;
 }
 
@@ -177,7 +177,7 @@ async fn a_move_interrupted_after_every_batch_ends_the_same() {
     assert!(printed.contains("is being moved to postgres://localhost"), "{printed}");
     let report = everytick_move(installation.folder(), &["--to", &database.url, "-o", "json"]).json();
     assert_eq!(report["resumed"], true);
-    seen(&database, &installation).await.assert_is(&installation.seen);
+    snapshot(&database, &installation).await.assert_is(&installation.snapshot);
 }
 
 #[tokio::test]
@@ -191,7 +191,7 @@ async fn a_batch_is_limited_by_its_bytes() {
     }
     let tables = moving.finish().await.unwrap();
     assert!(tables.iter().all(|table| table.source == table.target), "{tables:?}");
-    seen(&database, &installation).await.assert_is(&installation.seen);
+    snapshot(&database, &installation).await.assert_is(&installation.snapshot);
 }
 
 /// The test locks a table, so that the move is killed while a batch waits for that lock.
@@ -222,7 +222,7 @@ async fn a_move_that_is_killed_in_a_batch_continues_from_there() {
     assert_eq!(moved, 1, "the earlier batches are committed");
     let report = everytick_move(installation.folder(), &["--to", &database.url, "-o", "json"]).json();
     assert_eq!(report["resumed"], true);
-    seen(&database, &installation).await.assert_is(&installation.seen);
+    snapshot(&database, &installation).await.assert_is(&installation.snapshot);
 }
 
 #[tokio::test]
@@ -250,16 +250,16 @@ async fn a_moved_file_is_not_served_until_the_move_is_undone() {
     let printed = everytick_move(folder, &["--undo"]).failed(1);
     assert!(printed.contains("--to URL") && printed.contains("--target-is-gone"), "{printed}");
     let served = target(&database).await.unwrap();
-    let (lease, _) = served.join(&NodeInfo::named("somebody"), incarnation(5), TTL).await.unwrap();
+    let (lease, _) = served.join(&NodeInfo::named("other-node"), incarnation(5), TTL).await.unwrap();
     let printed = everytick_move(folder, &["--undo", "--to", &database.url]).failed(1);
-    assert!(printed.contains("is being served by somebody"), "{printed}");
+    assert!(printed.contains("is being served by other-node"), "{printed}");
     served.leave(&lease).await.unwrap();
     let printed = everytick_move(folder, &["--undo", "--to", &database.url]).ok();
     assert!(printed.contains("can be served again") && printed.contains("fire every job twice"), "{printed}");
     assert!(target(&database).await.is_err(), "no node can serve the database any more");
     let store =
         SqliteStore::open(folder.join("everytick.db"), Arc::new(ManualClock::at(s(NOW))), LIMITS).await.unwrap();
-    look_at(&store, &installation).await.assert_is(&installation.seen);
+    take_snapshot(&store, &installation).await.assert_is(&installation.snapshot);
     store.close().await;
     assert!(everytick_move(folder, &["--undo"]).ok().contains("has no mark"));
     // The target now contains another installation.
@@ -272,9 +272,9 @@ async fn a_target_that_is_in_use_is_refused_and_the_source_stays_unmarked() {
     let (installation, database) = (Installation::make().await, Postgres::shared().migrated().await);
     let folder = installation.folder();
     let store = target(&database).await.unwrap();
-    let (lease, _) = store.join(&NodeInfo::named("somebody"), incarnation(5), TTL).await.unwrap();
+    let (lease, _) = store.join(&NodeInfo::named("other-node"), incarnation(5), TTL).await.unwrap();
     let printed = everytick_move(folder, &["--to", &database.url]).failed(1);
-    assert!(printed.contains("is being served by somebody"), "{printed}");
+    assert!(printed.contains("is being served by other-node"), "{printed}");
     store.leave(&lease).await.unwrap();
     let new = everytick_store::NewJob { id: JobId::from_uuid(Uuid::from_u128(5)), spec: spec("theirs") };
     store.create_jobs(TENANT, &actor(), vec![new], None).await.unwrap().remove(0).unwrap();

@@ -96,7 +96,7 @@ fn under_queue_runs_wait_in_order_and_runs_beyond_the_limit_are_skipped() {
     assert_eq!(server.everytick(&["job", "cancel", "q"]).ok(), "q: no open runs\n");
     assert_eq!(trigger(&server, &["q"])["state"], "waiting");
     server.everytick(&["job", "delete", "q", "--cancel"]).ok();
-    server.everytick(&["job", "cancel", "nobody"]).failed(3);
+    server.everytick(&["job", "cancel", "missing"]).failed(3);
 }
 
 #[test]

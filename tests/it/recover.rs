@@ -79,7 +79,7 @@ fn a_dry_run_predicts_the_restart_and_writes_nothing() {
     assert!(text.contains("3 misfire") && text.contains("and 2 more jobs"), "{text}");
     let one = recover(dir.path(), &["--data-dir", "data", "--job", "none", "-o", "json"]).json();
     assert_eq!((&one["total"]["jobs"], &one["total"]["late"]), (&Value::from(1), &Value::from(0)));
-    recover(dir.path(), &["--data-dir", "data", "--job", "nobody"]).failed(3);
+    recover(dir.path(), &["--data-dir", "data", "--job", "missing"]).failed(3);
 
     let server = Server::builder().flags(&WEBHOOKS).dir(dir).start();
     for name in ["all", "latest", "none"] {

@@ -15,12 +15,12 @@ use everytick_worker::{Context, Failure, Worker};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use crate::support::{PATIENCE, Server, everytick, pause, wait_for};
+use crate::support::{Server, WAIT_MAX, everytick, pause, wait_for};
 
 /// The limit of waiting runs of one job.
 const RUNS: usize = 1_000;
 /// Enough for 1,000 runs with three requests each, on a busy machine.
-const LONG_PATIENCE: Duration = Duration::from_secs(300);
+const LONG_WAIT_MAX: Duration = Duration::from_secs(300);
 
 /// A child process with the lines that it writes to stderr. Killed when dropped.
 struct Started {
@@ -54,7 +54,7 @@ impl Started {
     }
 
     fn wait_for_line(&self, text: &str) {
-        let found = (0..PATIENCE.as_millis() / 20).any(|_| {
+        let found = (0..WAIT_MAX.as_millis() / 20).any(|_| {
             pause(Duration::from_millis(20));
             self.lines().contains(text)
         });
@@ -105,8 +105,8 @@ fn trigger(server: &Server, count: usize) {
     runtime.block_on(async {
         let (http, url) = (reqwest::Client::new(), format!("{}/api/v1/jobs/mail/trigger", server.url()));
         for n in 0..count {
-            let asked = http.post(&url).json(&serde_json::json!({"payload": {"n": n}})).send().await.unwrap();
-            assert_eq!(asked.status(), 201, "{n}: {}", asked.text().await.unwrap());
+            let answer = http.post(&url).json(&serde_json::json!({"payload": {"n": n}})).send().await.unwrap();
+            assert_eq!(answer.status(), 201, "{n}: {}", answer.text().await.unwrap());
         }
     });
 }
@@ -131,8 +131,8 @@ fn queue(server: &Server) -> Value {
 }
 
 /// Waits until no run of the queue waits or is claimed.
-fn worked_off(server: &Server) {
-    for _ in 0..LONG_PATIENCE.as_millis() / 100 {
+fn wait_until_queue_is_empty(server: &Server) {
+    for _ in 0..LONG_WAIT_MAX.as_millis() / 100 {
         let queue = queue(server);
         if queue["depth"] == 0 && queue["claimed"] == 0 && queue["later"] == 0 {
             return;
@@ -162,7 +162,7 @@ fn the_python_example_completes_a_thousand_runs() {
         Started::new(python.args([example, server.url(), "emails"]))
     };
     let _workers = [worker(), worker()];
-    worked_off(&server);
+    wait_until_queue_is_empty(&server);
     all_succeeded(&server, RUNS);
     let first = server.everytick(&["run", "list", "--limit", "1", "-o", "json"]).json();
     let log = server.everytick(&["run", "log", first["items"][0]["id"].as_str().unwrap()]).ok();
@@ -192,9 +192,9 @@ fn the_crate_completes_a_thousand_runs_and_drains_when_it_stops() {
         let stop = stop.clone();
         async move { worker.run(handler, stop).await }
     });
-    worked_off(&server);
+    wait_until_queue_is_empty(&server);
     stop.cancel();
-    runtime.block_on(async { tokio::time::timeout(LONG_PATIENCE, working).await }).unwrap().unwrap().unwrap();
+    runtime.block_on(async { tokio::time::timeout(LONG_WAIT_MAX, working).await }).unwrap().unwrap().unwrap();
     all_succeeded(&server, RUNS);
     assert_eq!(seen.lock().unwrap().len(), RUNS, "each run was handled once");
 }
@@ -239,7 +239,7 @@ fn the_crate_reports_the_result_of_a_handler() {
         wait_for("the end of a run", || (state(id)["state"] == expected).then_some(()));
     }
     stop.cancel();
-    runtime.block_on(async { tokio::time::timeout(LONG_PATIENCE, working).await }).unwrap().unwrap().unwrap();
+    runtime.block_on(async { tokio::time::timeout(LONG_WAIT_MAX, working).await }).unwrap().unwrap().unwrap();
     assert_eq!(calls.load(Ordering::SeqCst), 6, "two of the four runs have two attempts");
     assert_eq!(state(&ids[0])["output"], "begun\n", "without an output, the log is stored");
     assert_eq!((&state(&ids[1])["attempt"], &state(&ids[1])["output"]), (&2.into(), &"begun\nat last".into()));

@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use super::document;
 use crate::{
-    client::{Client, Fault},
+    client::{Client, FieldError},
     failure::{Exit, Failure},
     output::{self, Output},
 };
@@ -18,9 +18,9 @@ struct BatchLine {
     name: Option<String>,
     status: u16,
     #[serde(default)]
-    errors: Vec<Fault>,
+    errors: Vec<FieldError>,
     #[serde(default)]
-    warnings: Vec<Fault>,
+    warnings: Vec<FieldError>,
 }
 
 /// Creates every valid job and lists the errors of the others.
@@ -42,8 +42,8 @@ pub(super) async fn create_batch(client: &Client, out: Output, path: &Path) -> a
             continue;
         }
         refused += 1;
-        let faults: Vec<String> = read.errors.iter().map(Fault::line).collect();
-        output::note_line(&format!("line {}{name}: {}", read.line, faults.join("; ")));
+        let errors: Vec<String> = read.errors.iter().map(FieldError::line).collect();
+        output::note_line(&format!("line {}{name}: {}", read.line, errors.join("; ")));
     }
     if !out.is_json() {
         out.line(&format!("{made} created, {refused} refused"))?;

@@ -43,12 +43,12 @@ pub(crate) struct Selection {
     #[arg(long, conflicts_with_all = ["jobs", "label"])]
     all: bool,
     #[command(flatten)]
-    care: Care,
+    confirmation: Confirmation,
 }
 
 /// What a command on several jobs does before it changes them.
 #[derive(Clone, Copy, Debug, Args)]
-pub(crate) struct Care {
+pub(crate) struct Confirmation {
     /// List what the command would do, and change nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
@@ -71,9 +71,9 @@ pub(crate) struct Command<'a> {
     /// The line for a job from the answer. An error counts as a failure of the job.
     pub(crate) line: &'a dyn Fn(&Answer) -> anyhow::Result<String>,
     /// Send a refused request again after others have succeeded: a job can be deleted when its followers are deleted.
-    pub(crate) in_rounds: bool,
+    pub(crate) retry_conflicts: bool,
     /// The command is about open runs: a dry run counts them and leaves out jobs that have none.
-    pub(crate) of_open_runs: bool,
+    pub(crate) only_with_open_runs: bool,
 }
 
 /// The outcome for each job, as `-o json` prints it.
@@ -98,7 +98,7 @@ impl Selection {
     /// The only job that the command names. Its answer and exit code are those of the request.
     fn one(&self) -> Option<&str> {
         match self.jobs.as_slice() {
-            [one] if !self.care.dry_run => Some(one),
+            [one] if !self.confirmation.dry_run => Some(one),
             _ => None,
         }
     }
@@ -123,9 +123,10 @@ impl Selection {
             return command.on_one(out, job).await;
         }
         let verb = command.verb;
-        if self.care.dry_run {
+        if self.confirmation.dry_run {
             let mut jobs = self.selected(client, filter).await?;
-            let open = if command.of_open_runs { Some(keep_open(client, &mut jobs).await?) } else { None };
+            let open =
+                if command.only_with_open_runs { Some(retain_with_open_runs(client, &mut jobs).await?) } else { None };
             print_selected(out, &jobs, open.as_deref())?;
             output::note_line(&format!("dry run: would {}; nothing was changed", counted(verb.now, jobs.items.len())));
             return Ok(());
@@ -134,7 +135,7 @@ impl Selection {
             false => self.jobs,
             true => names(&list(client, &self.label, filter).await?)?,
         };
-        command.on_each(out, self.care, names).await
+        command.on_each(out, self.confirmation, names).await
     }
 
     /// The selected jobs as the API answers them.
@@ -151,7 +152,7 @@ impl Selection {
 }
 
 /// Leaves out jobs without open runs. Returns the number of open runs of each of the others.
-async fn keep_open(client: &Client, jobs: &mut Page) -> anyhow::Result<Vec<OpenCount>> {
+async fn retain_with_open_runs(client: &Client, jobs: &mut Page) -> anyhow::Result<Vec<OpenCount>> {
     let (mut kept, mut counts) = (Vec::new(), Vec::new());
     for job in std::mem::take(&mut jobs.items) {
         let name = job.read::<JobView>()?.name;
@@ -221,7 +222,7 @@ fn counted(verb: &str, count: usize) -> String {
     format!("{verb} {count} {}", if count == 1 { "job" } else { "jobs" })
 }
 
-impl Care {
+impl Confirmation {
     /// Asks whether to change these jobs. An error if the answer is no, or if there is no terminal to ask.
     fn confirm(self, verb: Verb, jobs: &[String]) -> anyhow::Result<()> {
         if self.yes {
@@ -273,11 +274,16 @@ impl<'a> Command<'a> {
     }
 
     /// Asks for a confirmation, runs the command on each job, and prints the outcome. An error if a job failed.
-    pub(crate) async fn on_each(&self, out: Output, care: Care, mut jobs: Vec<String>) -> anyhow::Result<()> {
+    pub(crate) async fn on_each(
+        &self,
+        out: Output,
+        confirmation: Confirmation,
+        mut jobs: Vec<String>,
+    ) -> anyhow::Result<()> {
         let mut seen = std::collections::HashSet::new();
         jobs.retain(|job| seen.insert(job.clone()));
-        if !care.dry_run && !jobs.is_empty() {
-            care.confirm(self.verb, &jobs)?;
+        if !confirmation.dry_run && !jobs.is_empty() {
+            confirmation.confirm(self.verb, &jobs)?;
         }
         let total = jobs.len();
         let mut work = Work { out, bar: bar(total), report: Report::default() };
@@ -290,7 +296,7 @@ impl<'a> Command<'a> {
         ended?;
         output::note_line(&match total {
             0 => "no job matches; nothing was changed".to_owned(),
-            _ if care.dry_run => "dry run: nothing was changed".to_owned(),
+            _ if confirmation.dry_run => "dry run: nothing was changed".to_owned(),
             _ => format!("{done} {}, {failed} failed", self.verb.done),
         });
         match failed {
@@ -309,7 +315,7 @@ impl<'a> Command<'a> {
                     Ok((answer, line)) => work.done(job, answer, &line)?,
                     Err(error) => match failure::exit(&error) {
                         Exit::NoServer => return Err(error),
-                        Exit::Conflict if self.in_rounds => refused.push((job, error)),
+                        Exit::Conflict if self.retry_conflicts => refused.push((job, error)),
                         _ => work.failed(job, &error),
                     },
                 }

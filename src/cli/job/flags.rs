@@ -192,24 +192,24 @@ impl JobFlags {
         let target = self.target.clone();
         let policy = self.overlap.clone();
         let other_than = |word: &str| policy.as_deref().is_some_and(|policy| policy != word);
-        let one_at_a_time = other_than("allow") && self.max_concurrent.is_none();
-        let none_waits = other_than("queue") && self.queue_limit.is_none();
+        let drops_max_concurrent = other_than("allow") && self.max_concurrent.is_none();
+        let drops_queue_limit = other_than("queue") && self.queue_limit.is_none();
         let mut document = self.document()?;
-        let gone: &[&str] = match (cron, every, at) {
+        let replaced: &[&str] = match (cron, every, at) {
             (true, _, _) => &["every", "at"],
             (_, true, _) => &["cron", "timezone", "gap", "fold", "at"],
             (_, _, true) => &["cron", "timezone", "gap", "fold", "every", "starts_at", "ends_at"],
             _ => &[],
         };
-        for field in gone {
+        for field in replaced {
             document.set(&["schedule", field], Value::Null);
         }
         target.replace(&mut document);
         update.target.set(&mut document)?;
-        if one_at_a_time {
+        if drops_max_concurrent {
             document.set(&["max_concurrent"], Value::Null);
         }
-        if none_waits {
+        if drops_queue_limit {
             document.set(&["queue_limit"], Value::Null);
         }
         if update.no_schedule {

@@ -40,7 +40,7 @@ use crate::{
     failure::{Failure, is_not_found},
     output::{self, Output, Text},
 };
-pub(crate) use bulk::{Care, Command as BulkCommand, Verb as BulkVerb, names_with};
+pub(crate) use bulk::{Command as BulkCommand, Confirmation, Verb as BulkVerb, names_with};
 pub(crate) use document::{payload, read_text};
 
 /// The least space for a schedule and for a target in a list.
@@ -58,7 +58,7 @@ pub(crate) enum JobCommand {
     List(List),
     /// Show one job
     #[command(after_help = GET_HELP)]
-    Get(Named),
+    Get(JobName),
     /// Change the given fields of a job
     #[command(after_help = UPDATE_HELP)]
     Update(Box<Update>),
@@ -92,7 +92,7 @@ pub(crate) enum JobCommand {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Named {
+pub(crate) struct JobName {
     /// The job's name or id
     #[arg(value_name = "JOB", value_parser = job_ref)]
     job: String,
@@ -150,7 +150,7 @@ pub(crate) struct PageFlags {
 #[derive(Debug, Args)]
 pub(crate) struct Update {
     #[command(flatten)]
-    job: Named,
+    job: JobName,
     /// Change the job only if it has this version; otherwise exit with 4
     #[arg(long, value_name = "VERSION", value_parser = whole::<i64>(1..=i64::MAX))]
     if_version: Option<i64>,
@@ -190,7 +190,7 @@ pub(crate) struct Pause {
 #[derive(Debug, Args)]
 pub(crate) struct Trigger {
     #[command(flatten)]
-    job: Named,
+    job: JobName,
     /// Deliver this instead of the job's payload: JSON, or @file, or @- for stdin
     #[arg(long, value_name = "JSON", allow_hyphen_values = true)]
     payload: Option<String>,
@@ -207,7 +207,7 @@ pub(crate) struct Trigger {
 #[derive(Debug, Args)]
 pub(crate) struct Next {
     #[command(flatten)]
-    job: Named,
+    job: JobName,
     /// Show this many ticks
     #[arg(short = 'n', long, default_value_t = 10, value_parser = within::<u32>(1..=1_000))]
     count: u32,
@@ -219,7 +219,7 @@ pub(crate) struct Next {
 #[derive(Debug, Args)]
 pub(crate) struct Explain {
     #[command(flatten)]
-    job: Named,
+    job: JobName,
     /// Explain this time, such as '2026-12-25 02:00', or the first tick of a day, such as 2026-12-25 [default: the last
     /// tick up to now]
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
@@ -229,7 +229,7 @@ pub(crate) struct Explain {
 #[derive(Debug, Args)]
 pub(crate) struct Runs {
     #[command(flatten)]
-    job: Named,
+    job: JobName,
     #[command(flatten)]
     filter: RunFilter,
     #[command(flatten)]
@@ -288,7 +288,7 @@ impl JobCommand {
         match self {
             Self::Create(create) => create.run(client, out).await,
             Self::List(list) => list.run(client, out).await,
-            Self::Get(Named { job }) => {
+            Self::Get(JobName { job }) => {
                 let answer = client.get(&["jobs", &job]).send().await?;
                 if out.is_json() { Ok(out.json(&answer)?) } else { print_job(out, answer.read()?) }
             }
@@ -300,8 +300,8 @@ impl JobCommand {
                     verb: Verb { now: "resume", done: "resumed" },
                     request: &|job| Ok(client.post(&["jobs", job, "resume"])),
                     line: &|answer| resumed_line(out, answer),
-                    in_rounds: false,
-                    of_open_runs: false,
+                    retry_conflicts: false,
+                    only_with_open_runs: false,
                 };
                 selection.run(client, out, &[("paused", true)], &command).await
             }
@@ -312,12 +312,12 @@ impl JobCommand {
                     verb: Verb { now: "cancel the open runs of", done: "done" },
                     request: &|job| Ok(client.post(&["jobs", job, "cancel"])),
                     line: &cancelled_line,
-                    in_rounds: false,
-                    of_open_runs: true,
+                    retry_conflicts: false,
+                    only_with_open_runs: true,
                 };
                 selection.run(client, out, &[], &command).await
             }
-            Self::Next(Next { job: Named { job }, count, from }) => {
+            Self::Next(Next { job: JobName { job }, count, from }) => {
                 let zone = zone_for(client, &job, [from.as_ref()]).await?;
                 let read = |text| out.times().read("from", &text, Lean::Future, zone.as_deref());
                 let from = from.map(read).transpose()?;
@@ -325,14 +325,14 @@ impl JobCommand {
                 let answer = request.query_some("from", from).send().await?;
                 if out.is_json() { Ok(out.json(&answer)?) } else { print_next(out, answer.read()?) }
             }
-            Self::Explain(Explain { job: Named { job }, at }) => {
+            Self::Explain(Explain { job: JobName { job }, at }) => {
                 let zone = zone_for(client, &job, [at.as_ref()]).await?;
                 let read = |text| out.times().read_period("at", &text, Lean::Either, zone.as_deref());
                 let (at, until) = at.map(read).transpose()?.unzip();
                 let request = client.get(&["jobs", &job, "explain"]).query_some("at", at);
                 explanation::ask(out, request.query_some("until", until.flatten())).await
             }
-            Self::Runs(Runs { job: Named { job }, filter, page }) => filter.list(client, out, Some(&job), page).await,
+            Self::Runs(Runs { job: JobName { job }, filter, page }) => filter.list(client, out, Some(&job), page).await,
         }
     }
 }
@@ -441,8 +441,8 @@ impl Delete {
                 Ok(request.query_some("cancel", self.cancel.then_some(true)))
             },
             line: &|answer| changed_line(out, answer, "deleted"),
-            in_rounds: true,
-            of_open_runs: false,
+            retry_conflicts: true,
+            only_with_open_runs: false,
         };
         self.selection.run(client, out, &[], &command).await
     }
@@ -460,8 +460,8 @@ impl Pause {
             verb: Verb { now, done: "paused" },
             request: &|job| client.post(&["jobs", job, "pause"]).json(&body),
             line: &|answer| changed_line(out, answer, "paused"),
-            in_rounds: false,
-            of_open_runs: false,
+            retry_conflicts: false,
+            only_with_open_runs: false,
         };
         self.selection.run(client, out, filter, &command).await
     }

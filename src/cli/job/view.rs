@@ -7,7 +7,7 @@ use serde_json::{Value, value::RawValue};
 use super::bulk::OpenCount;
 use crate::{
     cli::{flow_graph::ParentView, preview::Ticks, run::RunView},
-    client::{Answer, Fault, Page},
+    client::{Answer, FieldError, Page},
     failure::{Exit, Failure},
     output::{self, Output, Text, Tone},
 };
@@ -46,7 +46,7 @@ pub(super) struct JobView {
     effective_at: Option<String>,
     backlog: Option<BacklogView>,
     cancelling: bool,
-    warnings: Vec<Fault>,
+    warnings: Vec<FieldError>,
     followers: Vec<String>,
 }
 
@@ -242,7 +242,7 @@ pub(super) fn print_job(out: Output, job: JobView) -> anyhow::Result<()> {
         ("Followers", Text::plain(job.followers.join(", "))),
         ("Backlog", Text::plain(job.backlog.as_ref().map(BacklogView::summary).unwrap_or_default())),
         ("Next tick", out.time_of(job.next_tick.as_ref())),
-        ("Last run", job.last_run.as_ref().map_or(Text::plain(""), |run| run.in_short(out))),
+        ("Last run", job.last_run.as_ref().map_or(Text::plain(""), |run| run.summary(out))),
         ("Version", Text::plain(job.version.to_string())),
         ("Created", Text::plain(format!("{} by {}", out.time(&job.created_at), job.created_by))),
         ("Updated", Text::plain(out.time(&job.updated_at))),

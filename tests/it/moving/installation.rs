@@ -27,7 +27,7 @@ const DAY: i64 = 86_400;
 
 pub(super) struct Installation {
     folder: TempDir,
-    pub(super) seen: Seen,
+    pub(super) snapshot: Snapshot,
     /// Has a lagging cursor and runs in every state.
     pub(super) busy: JobId,
     /// Has one run, which is 500 days old.
@@ -39,11 +39,11 @@ pub(super) struct Installation {
 }
 
 /// The retention of the history.
-pub(super) const KEPT: Span = Span::days(90);
+pub(super) const HISTORY: Span = Span::days(90);
 
 /// The data that users and nodes see. Partitions are left out, because they differ between stores.
 #[derive(Default, Debug)]
-pub(super) struct Seen {
+pub(super) struct Snapshot {
     jobs: Vec<String>,
     loaded: Vec<String>,
     pub(super) runs: Vec<RunRecord>,
@@ -138,22 +138,22 @@ impl Installation {
             stretch: Stretch { from: s(0), to: s(21), order: Order::Newest },
             rate: "60/1m".parse().ok(),
             payload: Some("[1]".into()),
-            kept: KEPT,
+            kept: HISTORY,
             idempotency: None,
         };
         let backfill = bench.store.create_backfill(TENANT, &actor(), backfill).await.unwrap().id;
-        bench.store.advance_backfill(&lease, backfill, KEPT).await.unwrap();
+        bench.store.advance_backfill(&lease, backfill, HISTORY).await.unwrap();
 
         let mut made = Self {
             folder,
-            seen: Seen::default(),
+            snapshot: Snapshot::default(),
             busy: busy.id,
             old: old.id,
             deleted: gone.id,
             backfill,
             lease_fence: lease.fence,
         };
-        made.seen = look_at(bench.store.as_ref(), &made).await;
+        made.snapshot = take_snapshot(bench.store.as_ref(), &made).await;
         made
     }
 
@@ -162,49 +162,49 @@ impl Installation {
     }
 }
 
-pub(super) async fn look_at(store: &dyn Store, installation: &Installation) -> Seen {
-    let mut seen = Seen::default();
+pub(super) async fn take_snapshot(store: &dyn Store, installation: &Installation) -> Snapshot {
+    let mut snapshot = Snapshot::default();
     for tenant in [TENANT, OTHER_TENANT] {
         let jobs = store.list_jobs(tenant, &Default::default(), None, 100).await.unwrap().items;
         let ids: Vec<JobId> = jobs.iter().map(|record| record.job.id).chain([installation.deleted]).collect();
         for id in &ids {
             let backfills = store.list_backfills(tenant, *id, None, 100).await.unwrap().items;
-            seen.backfills.extend(backfills.iter().map(|backfill| format!("{backfill:?}")));
+            snapshot.backfills.extend(backfills.iter().map(|backfill| format!("{backfill:?}")));
         }
         for mut record in jobs {
             record.job.partition = 0;
-            seen.jobs.push(format!("{:?} {:?} {:?}", record.job, record.cursor, record.last_run));
+            snapshot.jobs.push(format!("{:?} {:?} {:?}", record.job, record.cursor, record.last_run));
         }
         for mut loaded in store.load_jobs(&ids).await.unwrap() {
             Arc::make_mut(&mut loaded.job).partition = 0;
             // A store need not find the last tick of a job without a cursor.
             loaded.last_tick = loaded.last_tick.filter(|_| loaded.cursor.is_some());
-            seen.loaded.push(format!("{loaded:?}"));
+            snapshot.loaded.push(format!("{loaded:?}"));
         }
         for run in store.list_runs(tenant, &RunFilter::default(), None, 1_000).await.unwrap().items.into_iter().rev() {
             // Read the run again: the list omits the output.
-            seen.runs.push(store.get_run(tenant, run.id).await.unwrap());
+            snapshot.runs.push(store.get_run(tenant, run.id).await.unwrap());
             if run.range.is_none() {
-                seen.attempts.extend(store.list_attempts(tenant, run.id).await.unwrap());
+                snapshot.attempts.extend(store.list_attempts(tenant, run.id).await.unwrap());
             }
         }
         let calendars = store.list_calendars(tenant, None, 100).await.unwrap().items;
-        seen.calendars.extend(calendars.iter().map(|calendar| format!("{calendar:?}")));
+        snapshot.calendars.extend(calendars.iter().map(|calendar| format!("{calendar:?}")));
         let audit = store.list_audit(tenant, &AuditFilter::default(), None, 1_000).await.unwrap().items;
-        seen.last_audit = audit.iter().map(|record| record.id).max().unwrap_or_default().max(seen.last_audit);
-        seen.audit.extend(audit.iter().map(|record| format!("{record:?}")));
+        snapshot.last_audit = audit.iter().map(|record| record.id).max().unwrap_or_default().max(snapshot.last_audit);
+        snapshot.audit.extend(audit.iter().map(|record| format!("{record:?}")));
     }
-    seen
+    snapshot
 }
 
-impl Seen {
+impl Snapshot {
     /// Compares item by item, so that a failing test shows the item that differs.
     #[track_caller]
     pub(super) fn assert_is(&self, expected: &Self) {
         #[track_caller]
-        fn same<T: PartialEq + std::fmt::Debug>(seen: &[T], expected: &[T]) {
-            seen.iter().zip(expected).for_each(|(seen, expected)| assert_eq!(seen, expected));
-            assert_eq!(seen.len(), expected.len());
+        fn same<T: PartialEq + std::fmt::Debug>(snapshot: &[T], expected: &[T]) {
+            snapshot.iter().zip(expected).for_each(|(snapshot, expected)| assert_eq!(snapshot, expected));
+            assert_eq!(snapshot.len(), expected.len());
         }
         same(&self.jobs, &expected.jobs);
         same(&self.loaded, &expected.loaded);

@@ -13,18 +13,18 @@ pub(crate) use sink::{Delivery, Sink};
 use std::time::Duration;
 
 /// Limit for each wait of a test, long enough for a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const WAIT_MAX: Duration = Duration::from_secs(30);
 
-/// Polls `ask` until it returns a value. Fails the test after [`PATIENCE`].
-pub(crate) fn wait_for<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+/// Polls `condition` until it returns a value. Fails the test after [`WAIT_MAX`].
+pub(crate) fn wait_for<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
     const STEP: Duration = Duration::from_millis(20);
-    for _ in 0..PATIENCE.as_millis() / STEP.as_millis() {
-        if let Some(answer) = ask() {
+    for _ in 0..WAIT_MAX.as_millis() / STEP.as_millis() {
+        if let Some(answer) = condition() {
             return answer;
         }
         pause(STEP);
     }
-    panic!("waited {PATIENCE:?} without success for {what}");
+    panic!("waited {WAIT_MAX:?} without success for {what}");
 }
 
 #[expect(clippy::disallowed_methods, reason = "a test from outside can only use the real clock")]

@@ -11,7 +11,7 @@ use std::{
 use tempfile::TempDir;
 
 use super::{
-    PATIENCE,
+    WAIT_MAX,
     command::{Done, everytick_command, with_stdin},
     wait_for,
 };
@@ -64,7 +64,7 @@ impl ServerBuilder {
         let stdout = BufReader::new(child.stdout.take().unwrap());
         let mut stderr = child.stderr.take().unwrap();
         let (banner, log) = (Arc::new(Mutex::new(String::new())), Arc::new(Mutex::new(Vec::new())));
-        let (told, listens) = mpsc::channel();
+        let (url_sender, url_receiver) = mpsc::channel();
         // Read both to their end, so that a full pipe never blocks the server.
         let readers = vec![
             thread::spawn({
@@ -76,7 +76,7 @@ impl ServerBuilder {
                         *banner.lock().unwrap() += &format!("{line}\n");
                         // An empty line ends the banner.
                         if line.is_empty() {
-                            url.take().into_iter().for_each(|url| drop(told.send(url)));
+                            url.take().into_iter().for_each(|url| drop(url_sender.send(url)));
                         }
                     }
                 }
@@ -93,7 +93,7 @@ impl ServerBuilder {
         ];
         // Construct it before the wait, so that a server that never listens is killed too.
         let mut server = Server { child, dir: Some(dir), url: String::new(), banner, log, readers };
-        match listens.recv_timeout(PATIENCE) {
+        match url_receiver.recv_timeout(WAIT_MAX) {
             Ok(url) => server.url = url,
             Err(_) => panic!("the server does not listen; its log:\n{}", server.log()),
         }
