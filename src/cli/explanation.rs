@@ -23,7 +23,7 @@ pub(crate) async fn ask(out: Output, request: Request<'_>) -> anyhow::Result<()>
 }
 
 /// Prints the answer, its details, and the commands that help, one per line.
-pub(crate) fn print(out: Output, answer: &Answer) -> anyhow::Result<()> {
+fn print(out: Output, answer: &Answer) -> anyhow::Result<()> {
     if out.is_json() {
         return Ok(out.json(answer)?);
     }

@@ -254,9 +254,7 @@ impl RunCommand {
                 let zone = job::zone(client, &run.job).await?;
                 print_run(out.in_zone(zone.as_deref()), run)
             }
-            Self::Explain(One { run }) => {
-                explanation::print(out, &client.get(&["runs", &run, "explain"]).send().await?)
-            }
+            Self::Explain(One { run }) => explanation::ask(out, client.get(&["runs", &run, "explain"])).await,
             Self::Cancel(One { run }) => {
                 let answer = client.post(&["runs", &run, "cancel"]).send().await?;
                 let id = answer.read::<RunView>()?.id;

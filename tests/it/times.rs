@@ -131,6 +131,11 @@ fn with_utc_an_explanation_has_its_times_in_utc() {
     assert!(local.starts_with("2040-01-20T02:00:00+01:00 (2040-01-20T01:00:00Z): "), "{local}");
     assert!(utc.starts_with("2040-01-20T01:00:00Z: ") && utc.contains("next tick: "), "{utc}");
     assert!(!utc.contains("+01:00") && !utc.contains("+02:00"), "{utc}");
+    let run = server.everytick(&["job", "trigger", "paris"]).ok().trim().to_owned();
+    let of_run = |flags: &[&str]| in_new_york(&server, &[flags, &["run", "explain", &run]].concat()).ok();
+    let (local, utc) = (of_run(&[]), of_run(&["--utc"]));
+    let has_offset = |text: &str| text.contains("+01:00") || text.contains("+02:00");
+    assert!(has_offset(&local) && !has_offset(&utc), "{local}\n{utc}");
     // The fields for programs do not depend on the flag.
     let json: Value = serde_json::from_str(&explain(&["--utc", "-o", "json"])).unwrap();
     assert_eq!(
