@@ -126,7 +126,8 @@ fn without_a_server_the_client_explains_how_to_start_one_and_exits_with_5() {
 fn invalid_arguments_are_refused_before_any_request() {
     for (args, expected) in [
         (&["job", "get", "../jobs"][..], "is not a name"),
-        (&["run", "get", "1"], "is not the id of a run"),
+        (&["run", "get", "1"], "\"1\" is too short to find an id; write at least 8 digits"),
+        (&["run", "get", "01234567x"], "\"01234567x\""),
         (&["run", "list", "--status", "done"], "waiting, claimed, succeeded"),
         (&["job", "list", "--limit", "0"], "1 or more"),
         (&["job", "update", "a"], "nothing to change"),
