@@ -7,7 +7,7 @@ use serde::Deserialize;
 use super::fit;
 use crate::{
     client::Client,
-    output::{Output, Text, Tone},
+    output::{self, Output, Text, Tone},
 };
 
 pub(crate) const AFTER_HELP: &str = "\
@@ -134,9 +134,12 @@ impl Cluster {
 
 impl Gone {
     fn line(&self, out: Output, now: DbTime) -> String {
-        let (name, since, ago) = (&self.name, out.time(self.gone_since), up(self.gone_since, now));
+        let (name, ago) = (&self.name, up(self.gone_since, now));
+        let (_, since) = fit::short_times(out, [self.gone_since.to_string().as_str()]);
         let (roles, can) = (roles(self.roles.as_deref()), can(self.capabilities.as_ref()));
-        format!("{name}  gone since {since}, {ago} ago (roles {roles}, can {can}, version {})", self.version)
+        let line =
+            format!("{name}  gone since {}, {ago} ago; roles {roles}, can {can}, {}", since.concat(), self.version);
+        output::first_line(&line, out.columns().max(fit::WIDTH_MIN))
     }
 }
 

@@ -18,8 +18,8 @@ use super::{
     queue::{NO_NODE, WorkerClaimRow},
 };
 use everytick_store::{
-    AcceptedRun, AttemptRecord, Busy, ClaimedRun, Lease, ListedClaims, Result, Settle, SettleAnswer, StoreError,
-    Waiting, WaitingRun,
+    AcceptedRun, AttemptRecord, Busy, ClaimedRun, GoneNode, Lease, ListedClaims, Result, Settle, SettleAnswer,
+    StoreError, Waiting, WaitingRun,
 };
 
 impl Db {
@@ -311,6 +311,7 @@ impl Db {
             let forgotten = self.leases.extract_if(.., |_, row| dead.contains(&row.incarnation));
             let forgotten: Vec<_> = forgotten.map(|(_, row)| row.as_gone()).collect();
             self.gone.extend(forgotten);
+            self.gone.retain(|node| node.gone_since >= now.minus(GoneNode::LISTED_FOR));
         }
         Ok(found)
     }

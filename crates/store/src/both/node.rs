@@ -176,7 +176,8 @@ pub(super) async fn gone_nodes(store: &DbStore) -> Result<Vec<GoneNode>> {
 /// Notes the node of an ended lease as gone, before the lease is removed.
 pub(super) async fn note_gone(tx: &mut DbTx, incarnation: Incarnation) -> Result<()> {
     tx.execute(query!("leases/note_gone", incarnation.uuid())).await?;
-    let before = tx.now.minus(GoneNode::LISTED_FOR);
+    // Read here: the transaction of the caller has locked nothing, so it has no time yet.
+    let before = tx.read_clock().await?.minus(GoneNode::LISTED_FOR);
     tx.execute(query!("leases/prune_gone", before.millis())).await?;
     Ok(())
 }

@@ -25,6 +25,7 @@ macro_rules! conformance_nodes {
             the_cluster_lists_nodes_with_their_join_and_renewal_data,
             a_node_that_left_or_was_replaced_is_not_listed,
             a_node_is_listed_as_gone_for_a_day_unless_it_returns,
+            nodes_that_are_gone_for_a_day_are_removed,
             the_jobs_of_each_partition_are_counted,
         }
     };
@@ -209,6 +210,21 @@ pub async fn a_node_is_listed_as_gone_for_a_day_unless_it_returns(bench: &Bench)
     assert!(gone().await.contains(&("a".to_owned(), s(61))));
     bench.go(24 * 3_600 + 62);
     assert!(!gone().await.iter().any(|(name, _)| name == "a"), "after a day: {:?}", gone().await);
+}
+
+pub async fn nodes_that_are_gone_for_a_day_are_removed(bench: &Bench) {
+    for (name, n, at) in [("a", 1, 0), ("b", 2, 60), ("c", 3, 2 * 24 * 3_600)] {
+        bench.go(at);
+        let lease = bench.join(name, n).await;
+        bench.store.renew(&lease, TTL, &Beat::of(RunId::floor(s(at)))).await.unwrap();
+        for _ in 0..2 {
+            bench.store.load_lost(&lease, 10).await.unwrap();
+        }
+    }
+    // Back in time, a row that was not removed would be listed again.
+    bench.go(100);
+    let gone: Vec<_> = bench.store.load_gone_nodes().await.unwrap().into_iter().map(|node| node.name).collect();
+    assert!(!gone.contains(&"a".to_owned()), "{gone:?}");
 }
 
 pub async fn the_jobs_of_each_partition_are_counted(bench: &Bench) {
