@@ -223,7 +223,9 @@ impl Line {
 
 /// `--output <FORMAT>` is `--output`; `<RUN>` is `RUN`.
 fn name(arg: &str) -> String {
-    let first = arg.split([' ', '=', '[']).next().unwrap_or(arg);
+    // Clap writes `--flag <VALUE>`, `<NAME>...` or, for a name that may be missing, `[NAME]...`.
+    let arg = arg.trim_start_matches('[');
+    let first = arg.split([' ', '=', '[', ']']).next().unwrap_or(arg);
     first.trim_matches(['<', '>', '.']).to_owned()
 }
 

@@ -73,9 +73,24 @@ impl FromStr for DbTime {
             }
             format!("{text:?} is not an instant; write RFC 3339, such as \"2026-11-16T07:00:00Z\"")
         })?;
+        if offset_hours(text) > OFFSET_HOURS_MAX {
+            return Err(format!(
+                "{text:?} has an offset of more than {OFFSET_HOURS_MAX} hours, which no place has; write one such as +02:00"
+            ));
+        }
         let at = Self::from(at);
         if (Self::EPOCH..=Self::MAX).contains(&at) { Ok(at) } else { Err(outside()) }
     }
+}
+
+/// No place on earth was ever further from UTC. A larger offset is a typing error that would move the instant by a day.
+const OFFSET_HOURS_MAX: u32 = 16;
+
+/// The whole hours of the offset that a text names.
+fn offset_hours(text: &str) -> u32 {
+    let pieces = jiff::fmt::temporal::Pieces::parse(text).ok();
+    let offset = pieces.and_then(|pieces| pieces.to_numeric_offset());
+    offset.map_or(0, |offset| offset.seconds().unsigned_abs().div_ceil(3_600))
 }
 
 /// Whether a text has the form of an instant, also one beyond the range of a timestamp.
@@ -210,6 +225,17 @@ impl<'de> Deserialize<'de> for Span {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_offset_that_no_place_has_is_refused() {
+        for text in ["2027-11-17T02:00:00+25:00", "2027-11-17T02:00:00-17:00", "2027-11-17T02:00:00+16:01"] {
+            let error = text.parse::<DbTime>().unwrap_err();
+            assert!(error.contains(text) && error.contains("16 hours"), "{error}");
+        }
+        for text in ["2027-11-17T02:00:00+14:00", "2027-11-17T02:00:00-12:00", "2027-11-17T02:00:00Z"] {
+            assert!(text.parse::<DbTime>().is_ok(), "{text}");
+        }
+    }
 
     #[test]
     fn spans_parse_and_print_in_their_text_form() {

@@ -102,13 +102,14 @@ impl QueueStore for SimStore {
         let from = from.unwrap_or_default();
         call!(self, Read, [from], |db, now| Ok(db.list_queues(tenant, &from, limit, now)))
     }
-    async fn note_asked(&self, tenant: TenantId, queue: &str, worker: &str) -> Result<()> {
+    async fn note_asked(&self, tenant: TenantId, queue: &str, worker: &str) -> Result<bool> {
         // No call and so no fault: it changes no run, and a history is the same with and without it.
         let (key, mut db) = ((tenant, queue.to_owned()), self.lock());
-        if db.has_queue(&key) {
+        let exists = db.has_queue(&key);
+        if exists {
             db.asked.insert(key, Asked { at: self.clock.now(), worker: worker.to_owned() });
         }
-        Ok(())
+        Ok(exists)
     }
     async fn set_queue(&self, tenant: TenantId, actor: &Actor, name: &str, limits: QueueLimits) -> Result<()> {
         script!(self, Ask, "set queue limits", [actor, name], |tx| queue::set_queue(tx, tenant, &actor, &name, limits))

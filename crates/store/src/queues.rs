@@ -195,8 +195,8 @@ pub trait QueueStore: Send + Sync + 'static {
         limit: usize,
     ) -> Result<Page<QueueRecord, String>>;
     /// Notes that a worker asks for runs of a queue now. A caller does this once in a few seconds per queue, not at each
-    /// request.
-    async fn note_asked(&self, tenant: TenantId, queue: &str, worker: &str) -> Result<()>;
+    /// request. Returns false, and notes nothing, if no job uses the queue and it has no limits.
+    async fn note_asked(&self, tenant: TenantId, queue: &str, worker: &str) -> Result<bool>;
     /// Sets or removes the limits of a queue.
     async fn set_queue(&self, tenant: TenantId, actor: &Actor, name: &str, limits: QueueLimits) -> Result<()>;
 }

@@ -28,10 +28,17 @@ impl AskedQueues {
         }
         let (tenant, queue) = key;
         match tokio::time::timeout(ASKED_NOTE_TIMEOUT, store.note_asked(*tenant, queue, worker)).await {
-            Ok(Ok(())) => {}
+            Ok(Ok(true)) => {}
+            // No job uses the queue yet. The first one may come at any moment.
+            Ok(Ok(false)) => self.forget(key),
             Ok(Err(error)) => tracing::debug!(%error, queue, "could not note that a worker asked"),
             Err(_) => tracing::debug!(queue, "could not note in time that a worker asked"),
         }
+    }
+
+    /// Makes the queue due again.
+    fn forget(&self, key: &QueueKey) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
     }
 
     /// Whether the queue is to be written now. The next time is one interval later.
@@ -52,6 +59,8 @@ impl AskedQueues {
 #[cfg(test)]
 mod tests {
     use everytick_domain::ids::TenantId;
+    use everytick_sim::SimStore;
+    use everytick_store::{Limits, SystemClock};
 
     use super::*;
 
@@ -63,6 +72,14 @@ mod tests {
         assert!(!asked.is_due(&key("a"), now), "a moment ago");
         assert!(asked.is_due(&key("b"), now), "another queue");
         assert!(asked.is_due(&key("a"), now.plus(ASKED_NOTED_EVERY.into())));
+    }
+
+    #[tokio::test]
+    async fn a_queue_that_no_job_uses_yet_is_written_at_the_next_request() {
+        let store = SimStore::new(Arc::new(SystemClock), Limits::default());
+        let (asked, key) = (AskedQueues::default(), (TenantId::DEFAULT, "q".to_owned()));
+        asked.note(&store, &key, "w").await;
+        assert!(asked.is_due(&key, MonoTime::now()), "nothing was written");
     }
 
     #[tokio::test]

@@ -51,14 +51,15 @@ impl Commands {
     ) -> Result<Work> {
         tokio::pin!(ended);
         let key = (tenant, queue.clone());
-        // Before the claim: a caller that disappears after it would lose the claimed runs for a lease.
-        self.asked.note(self.store.as_ref(), &key, &worker).await;
         let request = ClaimQueue { tenant, queue, worker, limit, lease: CLAIM_LEASE };
         let deadline = tokio::time::sleep(wait);
         tokio::pin!(deadline);
         loop {
             // Join the list before the claim, so that a run that arrives during an empty claim still wakes this worker.
             let Some(mut waiter) = self.waiters.join(&key, &request.worker) else { return Ok(Work::TooManyWaiting) };
+            // Before the claim: a caller that disappears after it would lose the claimed runs for a lease. Also before the claim of
+            // a worker that has waited: the queue may have its first job since.
+            self.asked.note(self.store.as_ref(), &key, &request.worker).await;
             let found = self.store.claim_queue(&request).await?;
             if !found.claims.is_empty() {
                 drop(waiter);

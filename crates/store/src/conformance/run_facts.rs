@@ -77,8 +77,8 @@ pub async fn a_worker_that_asks_for_an_unknown_queue_is_not_noted(bench: &Bench)
     let limits = QueueLimits { concurrency: Some(3), rate: None };
     bench.store.set_queue(TENANT, &actor(), "limited", limits).await.unwrap();
     bench.go(5);
-    for name in ["unknown", "theirs", "limited"] {
-        bench.store.note_asked(TENANT, name, "w").await.unwrap();
+    for (name, noted) in [("unknown", false), ("theirs", false), ("limited", true)] {
+        assert_eq!(bench.store.note_asked(TENANT, name, "w").await.unwrap(), noted, "{name}");
     }
     for name in ["unknown", "theirs"] {
         bench.create(in_queue(spec(name), name)).await;

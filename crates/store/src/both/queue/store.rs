@@ -57,7 +57,7 @@ impl QueueStore for DbStore {
     ) -> Result<Page<QueueRecord, String>> {
         in_read!(self, "list queues", tx => list_queues(tx, tenant, from, limit))
     }
-    async fn note_asked(&self, tenant: TenantId, queue: &str, worker: &str) -> Result<()> {
+    async fn note_asked(&self, tenant: TenantId, queue: &str, worker: &str) -> Result<bool> {
         in_tx!(self, "note that a worker asked", tx => asked::note(tx, tenant, queue, worker))
     }
     async fn set_queue(&self, tenant: TenantId, actor: &Actor, name: &str, limits: QueueLimits) -> Result<()> {
