@@ -173,9 +173,10 @@ pub trait QueueStore: Send + Sync + 'static {
     async fn claim_log(&self, tenant: TenantId, run: RunId) -> Result<Option<String>>;
     /// Those of the runs that workers have claimed, in any order.
     async fn load_claims(&self, tenant: TenantId, runs: &[RunId]) -> Result<Vec<LoadedClaim>>;
-    /// Settles as succeeded the runs that workers have claimed under the given fences (I7), in one commit. No run may
-    /// occur twice. Returns the job of each settled run. Does not settle claims that a receiver has accepted. A success
-    /// needs no data of the job, so nothing is read first.
+    /// Settles as succeeded the runs that workers have claimed under the given fences (I7). No run may occur twice. Returns
+    /// the job of each settled run. Does not settle claims that a receiver has accepted. Runs that are locked, or whose log
+    /// is joined with an output, may be settled in a second commit, or be left to the caller. An error means that no run is
+    /// known to be settled.
     async fn succeed(&self, tenant: TenantId, done: &[Success]) -> Result<Vec<Option<JobId>>>;
     /// Claims whose lease or timeout expired more than `grace` ago, of any worker; at most `limit`. The caller settles
     /// them.

@@ -21,7 +21,12 @@ pub(super) async fn succeed(store: &PostgresStore, tenant: TenantId, done: &[Suc
     // Locked runs, and runs whose log and output are joined first.
     let left: Vec<&Success> = done.iter().filter(|done| !ended.contains_key(&done.run)).collect();
     if !left.is_empty() {
-        ended.extend(settle_successes(store, tenant, &left).await?);
+        match settle_successes(store, tenant, &left).await {
+            Ok(settled) => ended.extend(settled),
+            // The others are committed, so this is no failure of the call. The caller settles these runs on its own.
+            Err(error) if !ended.is_empty() => tracing::debug!(%error, "could not settle the rest of a batch"),
+            Err(error) => return Err(error),
+        }
     }
     Ok(done.iter().map(|done| ended.get(&done.run).copied()).collect())
 }
