@@ -104,7 +104,7 @@ fn cases() -> Vec<Bad> {
         parents("parents as a text", json!("a"), "depends_on").message("write a list such as"),
         parents("parent without a job", json!([{"when": "failed"}]), "depends_on[0].job").message("is missing"),
         parents("duplicate parent", json!([{"job": "a"}, {"job": "a"}]), "depends_on[1].job").message("twice"),
-        parents("parent that does not exist", json!([{"job": "nobody"}]), "depends_on[0].job").message("no job"),
+        parents("parent that does not exist", json!([{"job": "unknown"}]), "depends_on[0].job").message("no job"),
         field("timeout that is not a duration", "timeout", json!("soon")).message("90s"),
         field("timeout without a unit", "timeout", json!("30")).message("90s"),
         field("timeout as a number", "timeout", json!(30)).message("such as \"30s\""),

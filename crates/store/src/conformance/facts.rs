@@ -92,7 +92,7 @@ pub async fn a_deleted_job_is_explained_by_its_id_and_by_its_name(bench: &Bench)
     let new = NewJob { id: JobId::from_uuid(uuid::Uuid::from_u128(7)), spec: spec("j") };
     bench.store.create_jobs(TENANT, &actor(), vec![new], None).await.unwrap().remove(0).unwrap();
     assert_eq!(facts(bench, &by_name("j"), None).await.job.deleted_at, None, "the job that is not deleted");
-    let unknown = bench.store.load_facts(TENANT, &by_name("nobody"), Question::default(), Span::days(90)).await;
+    let unknown = bench.store.load_facts(TENANT, &by_name("unknown"), Question::default(), Span::days(90)).await;
     assert!(matches!(unknown, Err(StoreError::NotFound("job"))));
 }
 
