@@ -4,14 +4,49 @@
 It survives a restart of the server: a request without an answer is repeated. After SIGTERM or Ctrl-C it claims no more runs
 and completes the run that it has.
 """
-import http.client, json, os, signal, socket, sys, threading, time, urllib.error, urllib.request
+import http.client, json, os, re, signal, socket, sys, threading, time, urllib.error, urllib.parse, urllib.request
 
-SERVER, QUEUE = sys.argv[1].rstrip("/"), sys.argv[2]
+def arguments(given):
+    """Returns the server, the queue and the number of runs. Ends with exit code 2 if an argument is wrong."""
+    def usage(why):
+        print(f"{why}\nusage: worker.py SERVER QUEUE [RUNS], such as worker.py http://127.0.0.1:8640 emails 1", file=sys.stderr)
+        sys.exit(2)
+
+    if not 2 <= len(given) <= 3:
+        usage("worker.py needs a server and a queue, and accepts a number of runs")
+    server, queue, runs = given[0].rstrip("/"), given[1], given[2] if len(given) == 3 else None
+    try:
+        url = urllib.parse.urlsplit(server)
+        is_url = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
+    except ValueError:  # the port is not a number, or is above 65535
+        is_url = False
+    if not is_url:
+        usage(f"SERVER: {given[0]!r} is not the URL of a server; write it like http://127.0.0.1:8640")
+    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", queue):
+        usage(f"QUEUE: {queue!r} is not a name; write letters, digits and - _ .")
+    if runs is not None and not (runs.isascii() and runs.isdigit() and int(runs) > 0):
+        usage(f"RUNS: {runs!r} is not a number from 1")
+    return server, queue, int(runs) if runs else float("inf")
+
+SERVER, QUEUE, RUNS = arguments(sys.argv[1:])
 WORKER = f"{socket.gethostname()}-{os.getpid()}"
 stop = threading.Event()
 
 def say(text):
     print(text, file=sys.stderr, flush=True)
+
+def why_unanswered(error):
+    """The sentence for a request that got no usable answer."""
+    reason = getattr(error, "reason", error)
+    if isinstance(error, urllib.error.HTTPError):
+        return f"the server answered {error.code} {error.reason}"
+    if isinstance(reason, socket.gaierror):
+        return "the name of the host has no address"
+    if isinstance(reason, ConnectionRefusedError):
+        return "the server does not answer"
+    if isinstance(reason, TimeoutError):
+        return "the server did not answer in time"
+    return f"the connection was lost: {getattr(reason, 'strerror', None) or reason}"
 
 def post(path, body):
     request = urllib.request.Request(f"{SERVER}/api/v1/{path}", json.dumps(body).encode(), {"Content-Type": "application/json"})
@@ -28,10 +63,10 @@ def post_until_answered(path, body, give_up=lambda: False):
             if error.code in (404, 409):  # the claim was lost, or the run has ended
                 return say(f"{path}: {error.code} {error.reason}")
             if error.code < 500 and error.code not in (408, 429):
-                raise  # the request is wrong, and so would be its repeat
-            why = error
+                raise  # the request is wrong, so a repeat would fail too
+            why = why_unanswered(error)
         except (OSError, http.client.HTTPException) as error:  # no connection, or it broke before the answer
-            why = error
+            why = why_unanswered(error)
         if give_up():
             return None
         say(f"waiting for {SERVER}: {why}")
@@ -46,7 +81,7 @@ def work(payload, log, cancelled):
 def attempt(run):
     path, fence, ended, cancelled = f"runs/{run['id']}", run["fence"], threading.Event(), threading.Event()
 
-    def beat():  # extends the claim; without a heartbeat for 30 s the server gives the run to another worker
+    def beat():  # extends the claim; after 30 s without a heartbeat, another worker may claim the run
         while not ended.wait(10):
             answer = post_until_answered(f"{path}/heartbeat", {"fence": fence}, ended.is_set)
             if not ended.is_set() and (answer is None or answer["cancelled"]):
@@ -86,7 +121,7 @@ def leave(*_):
 signal.signal(signal.SIGTERM, leave)
 signal.signal(signal.SIGINT, leave)
 say(f"worker {WORKER} started: queue {QUEUE} at {SERVER}")
-left = int(sys.argv[3]) if len(sys.argv) > 3 else float("inf")
+left = RUNS
 while left > 0 and not stop.is_set():
     answer = post_until_answered(f"queues/{QUEUE}/claim", {"worker": WORKER, "limit": 1, "wait": "20s"}, stop.is_set)
     if answer is None:

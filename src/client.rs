@@ -1,47 +1,48 @@
 //! The HTTP client of the commands. It sends requests and turns problem+json answers into messages and exit codes.
 //! The commands interpret the answers.
 
-use std::{error::Error as _, time::Duration};
+use std::{error::Error as _, path::Path, time::Duration};
 
 use anyhow::Context;
 use everytick_domain::wrong_input::without_number;
+use everytick_worker::{Certificates, Server, WorkerError};
 use futures::{Stream, StreamExt};
-use reqwest::{Method, Response, StatusCode, Url, header::CONTENT_TYPE, redirect};
+use reqwest::{Method, Response, StatusCode, Url, header::CONTENT_TYPE};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::value::RawValue;
 
 use crate::{
     config::SERVER_DEFAULT,
+    credentials::Credential,
     failure::{Exit, Failure},
 };
 
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// Limit for a whole answer. A followed log has no such limit, only [`SILENCE_MAX`].
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// Limit between two reads. While a client follows a log, the server sends keep-alives more often than this.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 /// The API's limit for one page.
 const PAGE_MAX: usize = 1_000;
-/// A list ends after this many empty pages in a row and reports `searched_to`: each empty page searched as far as a request may.
+/// A list ends after this many empty pages in a row and reports `searched_to`. For an empty page, the server has searched as many
+/// rows as it does for one request.
 const EMPTY_PAGES_MAX: usize = 20;
 
 #[derive(Debug)]
 pub(crate) struct Client {
     http: reqwest::Client,
-    server: Url,
+    server: Server,
+    credential: Credential,
 }
 
 impl Client {
-    pub(crate) fn new(server: &str) -> anyhow::Result<Self> {
-        let url = server_url(server).map_err(|wrong| Failure::usage(format!("--server: {wrong}")))?;
-        let http = reqwest::Client::builder()
-            .connect_timeout(CONNECT_TIMEOUT)
-            .read_timeout(SILENCE_MAX)
-            .redirect(redirect::Policy::none())
-            .no_proxy() // the server listens on loopback, which a proxy cannot reach
-            .user_agent(concat!("everytick/", env!("CARGO_PKG_VERSION")))
-            .build()?;
-        Ok(Self { http, server: url })
+    pub(crate) fn new(server: Server) -> anyhow::Result<Self> {
+        let http = server.client(concat!("everytick/", env!("CARGO_PKG_VERSION"))).map_err(usage)?;
+        Ok(Self { http: http.read_timeout(SILENCE_MAX).build()?, server, credential: Credential::default() })
+    }
+
+    /// Sends this credential with each request.
+    pub(crate) fn with_credential(self, credential: Credential) -> Self {
+        Self { credential, ..self }
     }
 
     pub(crate) fn get<'a>(&'a self, path: &[&str]) -> Request<'a> {
@@ -62,24 +63,23 @@ impl Client {
 
     /// Encodes each segment, so that a name with `/` or `..` cannot address another path.
     fn request(&self, method: Method, path: &[&str]) -> Request<'_> {
-        let mut url = self.server.clone();
+        let mut url = self.server.url().clone();
         if let Ok(mut segments) = url.path_segments_mut() {
             segments.pop_if_empty().extend(["api", "v1"]).extend(path);
         }
         Request { client: self, method, url, headers: Vec::new(), body: None }
     }
 
-    /// The address for messages: without a password.
+    /// The address for messages.
     fn shown(&self) -> String {
-        let mut url = self.server.clone();
-        let _ = url.set_username("").and_then(|()| url.set_password(None));
-        url.as_str().trim_end_matches('/').to_owned()
+        self.server.shown()
     }
 
     fn wrong_path(&self) -> String {
-        let mut server = self.server.clone();
+        let mut server = self.server.url().clone();
+        let path = server.path().to_owned();
         server.set_path("");
-        format!("--server: the server has no API under the path {:?}; write {:?}", self.server.path(), server.as_str())
+        format!("--server: the server has no API under the path {path:?}; write {:?}", server.as_str())
     }
 
     fn connection_failure(&self, error: &reqwest::Error) -> Failure {
@@ -87,31 +87,24 @@ impl Client {
     }
 
     fn why_unreachable(&self, error: &reqwest::Error) -> String {
-        let at = self.shown();
+        let (at, url) = (self.shown(), self.server.url());
+        if let Some(problem) = self.server.tls_problem(error) {
+            return format!("--server: {problem}");
+        }
         let (mut causes, mut next) = (Vec::new(), error.source());
         while let Some(cause) = next {
             causes.push(cause.to_string());
             next = cause.source();
         }
         let caused_by = |words: &[&str]| causes.iter().any(|cause| words.iter().any(|word| cause.contains(word)));
-        let host = self.server.host_str().unwrap_or_default();
+        let host = url.host_str().unwrap_or_default();
         if caused_by(&["dns error", "lookup address"]) {
             return format!(
                 "--server: the host {host:?} of {at} has no address; check its name, or write an IP address"
             );
         }
-        if caused_by(&["certificate"]) {
-            return format!(
-                "--server: the certificate of {at} is not valid for {host:?}; use the name that it was issued for"
-            );
-        }
-        if self.server.scheme() == "https" && caused_by(&["InvalidContentType", "corrupt message", "tls"]) {
-            return format!("--server: {at} does not use TLS; write {}", at.replacen("https://", "http://", 1));
-        }
         if error.is_connect() && error.is_timeout() {
-            return format!(
-                "no server answers at {at} within {CONNECT_TIMEOUT:?}; check the host and the port of --server"
-            );
+            return format!("no server answers at {at} in time; check the host and the port of --server");
         }
         if error.is_connect() {
             return format!(
@@ -121,7 +114,7 @@ impl Client {
         if error.is_timeout() {
             return format!("the server at {at} did not answer in time; the request may still take effect");
         }
-        if caused_by(&["invalid HTTP version", "message completed", "HTTP"]) && self.server.scheme() == "http" {
+        if caused_by(&["invalid HTTP version", "message completed", "HTTP"]) && url.scheme() == "http" {
             return format!(
                 "--server: {at} does not answer in HTTP; if it uses TLS, write https:// instead of http://"
             );
@@ -131,7 +124,22 @@ impl Client {
     }
 }
 
-fn server_url(server: &str) -> Result<Url, String> {
+/// Reads `--server`. An error says how to write it.
+pub(crate) fn server(address: &str, certificates: Certificates) -> anyhow::Result<Server> {
+    check_address(address).map_err(|wrong| Failure::usage(format!("--server: {wrong}")))?;
+    Server::new(address, certificates).map_err(usage)
+}
+
+fn usage(error: WorkerError) -> anyhow::Error {
+    Failure::usage(error.to_string()).into()
+}
+
+fn check_address(server: &str) -> Result<(), String> {
+    if let Some(path) = server.strip_prefix("unix:") {
+        let names_socket = Path::new(path).file_name().is_some();
+        let wrong = || format!("{server:?} names no socket; write it like \"unix:/run/everytick/api.sock\"");
+        return if names_socket { Ok(()) } else { Err(wrong()) };
+    }
     let shown = if server.contains('@') { "the value".to_owned() } else { format!("{server:?}") };
     let url = Url::parse(server).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
     let Some(url) = url else {
@@ -145,7 +153,7 @@ fn server_url(server: &str) -> Result<Url, String> {
         server.set_path("");
         return Err(format!("{shown} has the path {:?}; write only the server: {:?}", url.path(), server.as_str()));
     }
-    Ok(url)
+    Ok(())
 }
 
 /// One request to the server.
@@ -254,6 +262,9 @@ impl<'a> Request<'a> {
         for (name, value) in self.headers {
             request = request.header(name, value);
         }
+        if let Some(token) = client.credential.token() {
+            request = request.bearer_auth(token);
+        }
         if let Some(body) = self.body {
             request = request.body(body);
         }
@@ -266,15 +277,28 @@ impl<'a> Request<'a> {
             return Ok(response);
         }
         if media_type(&response) != "application/problem+json" {
+            if let Some(problem) = client.server.expects_tls(status, response).await {
+                return Err(Failure::new(Exit::NoServer, format!("--server: {problem}")).into());
+            }
             return Err(not_everytick(client, &status.to_string()).into());
         }
         let body = response.bytes().await.unwrap_or_default();
         let problem: Problem = serde_json::from_slice(&body).unwrap_or_default();
-        if problem.kind.ends_with(":no-such-path") && client.server.path() != "/" {
+        if problem.kind.ends_with(":no-such-path") && client.server.url().path() != "/" {
             return Err(Failure::usage(client.wrong_path()).into());
         }
-        Err(Failure::new(exit_of(status), problem.message(status)).into())
+        let message = problem.message(status);
+        Err(Failure::new(
+            exit_of(status),
+            if status == StatusCode::PRECONDITION_FAILED { by_flag(&message) } else { message },
+        )
+        .into())
     }
+}
+
+/// The refusal of a version, in the words of the command line: its flag instead of the header.
+fn by_flag(message: &str) -> String {
+    message.replace("If-Match: ", "--if-version: ").replace(", which If-Match does not contain", "; read the job again")
 }
 
 /// The JSON text of an answer, unchanged: member order and number spelling stay as the server wrote them.
@@ -312,7 +336,7 @@ fn media_type(response: &Response) -> String {
 }
 
 fn not_everytick(client: &Client, answer: &str) -> Failure {
-    let path = if client.server.path() == "/" { "" } else { " and the path" };
+    let path = if client.server.url().path() == "/" { "" } else { " and the path" };
     let at = client.shown();
     Failure::new(
         Exit::Failed,
@@ -371,7 +395,7 @@ mod tests {
     use super::*;
 
     fn url(path: &[&str]) -> String {
-        let client = Client::new("http://127.0.0.1:8640/").unwrap();
+        let client = Client::new(server("http://127.0.0.1:8640/", Certificates::default()).unwrap()).unwrap();
         client.get(path).url.to_string()
     }
 
@@ -393,12 +417,27 @@ mod tests {
             ("http://127.0.0.1:99999", "http://127.0.0.1:8640"),
             ("http://h:1/api/v1", "http://h:1/"),
             ("http://h:1/docs", "http://h:1/"),
+            ("unix:", "unix:/run/everytick/api.sock"),
         ] {
-            let message = Client::new(server).unwrap_err().to_string();
+            let message = super::server(server, Certificates::default()).unwrap_err().to_string();
             assert!(message.contains(&format!("{meant:?}")), "{server}: {message}");
         }
-        let secret = Client::new("me:hunter2@h").unwrap_err().to_string();
+        let secret = server("me:hunter2@h", Certificates::default()).unwrap_err().to_string();
         assert!(!secret.contains("hunter2"), "{secret}");
+    }
+
+    #[test]
+    fn a_stale_version_is_reported_with_the_flag() {
+        for message in [
+            "If-Match: the current version is 1, which If-Match does not contain",
+            "If-Match: the current version is 1, not 7",
+        ] {
+            let shown = by_flag(message);
+            assert!(
+                shown.starts_with("--if-version: the current version is 1") && !shown.contains("If-Match"),
+                "{shown}"
+            );
+        }
     }
 
     #[test]

@@ -1,15 +1,27 @@
 //! Resolves settings: a flag, else its `EVERYTICK_*` variable, else its key in `everytick.toml`, else the default.
-//! Clap merges flags and variables. This file adds the other two and refuses values that this release does not support.
+//! Clap merges flags and variables. This file adds the settings file and the defaults, and refuses values that this
+//! release does not support.
 
 mod address;
 mod database;
+mod exposure;
 mod file;
+mod tls;
 
-use std::{fmt, net::SocketAddr};
+use std::{collections::BTreeSet, fmt, net::SocketAddr, path::PathBuf, str::FromStr};
 
-use everytick_domain::{home::check_region, schedule::EVERY_MIN, time::Span};
+use everytick_api::{AllowedHost, PublicUrl, TlsFiles};
+use everytick_domain::{
+    access::{LIFETIME_MAX_DEFAULT, LifetimePolicy},
+    home::check_region,
+    schedule::EVERY_MIN,
+    time::Span,
+};
 use everytick_store::Limits;
 use ipnet::IpNet;
+use serde::Deserialize;
+
+use exposure::{Lack, Protection, lack};
 
 use crate::{
     cli::serve::ServeFlags,
@@ -17,14 +29,17 @@ use crate::{
     logging::{LogFormat, LogLevel},
 };
 
-pub(crate) use address::{AddressRange, DnsServer, Listen};
+pub(crate) use address::{AddressRange, DnsServer, Listen, ListenKey};
 pub(crate) use database::{DatabaseSource, DatabaseUrl, database};
 pub(crate) use file::File;
+use file::Places;
+pub(crate) use tls::{TlsClientAuth, TlsSettings};
 
 pub(crate) const FILE_DEFAULT: &str = "everytick.toml";
 pub(crate) const SERVER_DEFAULT: &str = "http://127.0.0.1:8640";
 
 const LEASE_RANGE: (Span, Span) = (Span::seconds(2), Span::minutes(10));
+const TOKEN_TTL_RANGE: (Span, Span) = (Span::hours(1), LIFETIME_MAX_DEFAULT);
 const DRAIN_MAX: Span = Span::hours(1);
 const HISTORY_MIN: Span = Span::hours(1);
 const AUDIT_RETENTION_MIN: Span = Span::days(1);
@@ -37,7 +52,19 @@ const NODE_NAME_BYTES_MAX: usize = 128;
 /// All settings of `everytick serve`, complete and validated.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Settings {
-    pub(crate) listen: SocketAddr,
+    pub(crate) listen: Vec<Listen>,
+    /// The certificate of the TCP listeners; `None` for plain HTTP.
+    pub(crate) tls: Option<TlsFiles>,
+    /// The URL under which clients reach the API, for example through a proxy.
+    pub(crate) public_url: Option<PublicUrl>,
+    /// Further names that the `Host` of a request may have.
+    pub(crate) allow_host: Vec<AllowedHost>,
+    pub(crate) auth: Auth,
+    /// Contains the first token.
+    pub(crate) bootstrap_token_file: Option<PathBuf>,
+    /// Longest lifetime of a token.
+    pub(crate) token_ttl_max: Span,
+    pub(crate) allow_tokens_without_expiry: bool,
     pub(crate) database: DatabaseUrl,
     /// The connection to PostgreSQL goes through a transaction pooler.
     pub(crate) transaction_pooler: bool,
@@ -71,98 +98,225 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    pub(crate) fn resolve(flags: ServeFlags, file: File) -> Result<Self, Failure> {
+    pub(crate) fn resolve(flags: ServeFlags, mut file: File) -> Result<Self, Failure> {
         let flags_source = DatabaseSource { url: flags.database_url, url_file: flags.database_url_file };
         let database = database(flags_source, flags.data_dir, &file)?;
-        let roles = Roles::read(&flags.roles.or(file.roles).unwrap_or_default())?;
-        let region = flags.region.or(file.region);
+        let mut named = Named { places: std::mem::take(&mut file.places), from_file: BTreeSet::new() };
+        let roles = {
+            let roles = named.pick("roles", flags.roles, file.roles).unwrap_or_default();
+            Roles::read(&roles, &named.of("roles"))?
+        };
+        let region = named.pick("region", flags.region, file.region);
         if let Some(region) = &region {
-            check_region(region).map_err(|wrong| Failure::usage(format!("--region: {wrong}")))?;
+            check_region(region).map_err(|wrong| Failure::usage(format!("{}: {wrong}", named.of("region"))))?;
         }
-        let listen = flags.listen.or(file.listen).unwrap_or_default().address();
-        check_loopback(listen)?;
-        let node_name = match flags.node_name.or(file.node_name) {
+        let from_variable = std::env::var_os("EVERYTICK_AUTH").is_some_and(|value| value == Auth::Open.word());
+        if file.auth == Some(Auth::Open) || from_variable {
+            return Err(Failure::usage("--auth: open is accepted only on the command line, where it is seen"));
+        }
+        let auth = named.pick("auth", flags.auth, file.auth).unwrap_or_default();
+        let listen = named.pick("listen", flags.listen, file.listen.map(|key| key.0));
+        let listen = listen.unwrap_or_else(|| vec![Listen::default()]);
+        let tls = TlsSettings {
+            cert: named.pick("tls_cert", flags.tls_cert, file.tls_cert),
+            key: named.pick("tls_key", flags.tls_key, file.tls_key),
+            client_ca: named.pick("tls_client_ca", flags.tls_client_ca, file.tls_client_ca),
+            client_auth: named.pick("tls_client_auth", flags.tls_client_auth, file.tls_client_auth),
+        };
+        let (tls, public_url) = (tls.files()?, named.pick("public_url", flags.public_url, file.public_url));
+        let protection = Protection {
+            credentials: auth == Auth::Required,
+            tls: tls.is_some(),
+            insecure_http: named.pick("insecure_http", flags.insecure_http, file.insecure_http).unwrap_or(false),
+            public_url: public_url.is_some(),
+        };
+        check_listen(&listen, protection, &named.of("listen"))?;
+        let node_name = match named.pick("node_name", flags.node_name, file.node_name) {
             Some(name) => name,
             // Several nodes of a cluster may run on one host, and each needs its own name.
-            None if matches!(database, DatabaseUrl::Postgres(_)) => format!("{}:{}", host_name(), listen.port()),
-            None => host_name(),
+            None => match (first_port(&listen), &database) {
+                (Some(port), DatabaseUrl::Postgres(_)) => format!("{}:{port}", host_name()),
+                _ => host_name(),
+            },
         };
-        let webhook_ranges = flags.allow_webhook_range.or(file.allow_webhook_range).unwrap_or_default();
-        let dns_servers = flags.dns_server.or(file.dns_server).unwrap_or_default();
+        let webhook_ranges =
+            named.pick("allow_webhook_range", flags.allow_webhook_range, file.allow_webhook_range).unwrap_or_default();
+        let dns_servers = named.pick("dns_server", flags.dns_server, file.dns_server).unwrap_or_default();
         let settings = Self {
             listen,
+            tls,
+            public_url,
+            allow_host: named.pick("allow_host", flags.allow_host, file.allow_host).unwrap_or_default(),
+            auth,
+            bootstrap_token_file: named.pick(
+                "bootstrap_token_file",
+                flags.bootstrap_token_file,
+                file.bootstrap_token_file,
+            ),
+            token_ttl_max: named
+                .pick("token_ttl_max", flags.token_ttl_max, file.token_ttl_max)
+                .unwrap_or(LIFETIME_MAX_DEFAULT),
+            allow_tokens_without_expiry: named
+                .pick(
+                    "allow_tokens_without_expiry",
+                    flags.allow_tokens_without_expiry,
+                    file.allow_tokens_without_expiry,
+                )
+                .unwrap_or(false),
             database,
-            transaction_pooler: flags.transaction_pooler.or(file.transaction_pooler).unwrap_or(false),
+            transaction_pooler: named
+                .pick("transaction_pooler", flags.transaction_pooler, file.transaction_pooler)
+                .unwrap_or(false),
             roles,
             region,
             node_name,
-            replace_node: flags.replace_node.or(file.replace_node).unwrap_or(false),
-            lease: flags.lease.or(file.lease).unwrap_or(Span::seconds(15)),
-            drain_timeout: flags.drain_timeout.or(file.drain_timeout).unwrap_or(Span::seconds(30)),
-            enable_shell: flags.enable_shell.or(file.enable_shell).unwrap_or(false),
+            replace_node: named.pick("replace_node", flags.replace_node, file.replace_node).unwrap_or(false),
+            lease: named.pick("lease", flags.lease, file.lease).unwrap_or(Span::seconds(15)),
+            drain_timeout: named
+                .pick("drain_timeout", flags.drain_timeout, file.drain_timeout)
+                .unwrap_or(Span::seconds(30)),
+            enable_shell: named.pick("enable_shell", flags.enable_shell, file.enable_shell).unwrap_or(false),
             allow_webhook_ranges: webhook_ranges.into_iter().map(|range| range.0).collect(),
-            slots: flags.slots.or(file.slots).unwrap_or(1_000),
-            max_connections: flags.max_connections.or(file.max_connections),
-            max_job_share: flags.max_job_share.or(file.max_job_share).unwrap_or(25),
+            slots: named.pick("slots", flags.slots, file.slots).unwrap_or(1_000),
+            max_connections: named.pick("max_connections", flags.max_connections, file.max_connections),
+            max_job_share: named.pick("max_job_share", flags.max_job_share, file.max_job_share).unwrap_or(25),
             dns_servers: dns_servers.into_iter().map(|server| server.0).collect(),
-            history: flags.history.or(file.history).unwrap_or(Span::days(90)),
-            audit_retention: flags.audit_retention.or(file.audit_retention).unwrap_or(Span::days(400)),
-            min_interval: flags.min_interval.or(file.min_interval).unwrap_or(EVERY_MIN),
-            max_jobs: flags.max_jobs.or(file.max_jobs).unwrap_or(Limits::default().jobs_per_tenant_max),
-            log_format: flags.log_format.or(file.log_format).unwrap_or_default(),
-            log_level: flags.log_level.or(file.log_level).unwrap_or_default(),
+            history: named.pick("history", flags.history, file.history).unwrap_or(Span::days(90)),
+            audit_retention: named
+                .pick("audit_retention", flags.audit_retention, file.audit_retention)
+                .unwrap_or(Span::days(400)),
+            min_interval: named.pick("min_interval", flags.min_interval, file.min_interval).unwrap_or(EVERY_MIN),
+            max_jobs: named
+                .pick("max_jobs", flags.max_jobs, file.max_jobs)
+                .unwrap_or(Limits::default().jobs_per_tenant_max),
+            log_format: named.pick("log_format", flags.log_format, file.log_format).unwrap_or_default(),
+            log_level: named.pick("log_level", flags.log_level, file.log_level).unwrap_or_default(),
         };
-        settings.check()?;
+        settings.check(&named)?;
         Ok(settings)
     }
 
-    fn check(&self) -> Result<(), Failure> {
+    /// The limits for new tokens.
+    pub(crate) const fn lifetimes(&self) -> LifetimePolicy {
+        LifetimePolicy { max: self.token_ttl_max, allow_unlimited: self.allow_tokens_without_expiry }
+    }
+
+    fn check(&self, named: &Named) -> Result<(), Failure> {
         let check = |is_valid: bool, flag: &str, value: &dyn fmt::Display, range: String| {
             if is_valid {
                 Ok(())
             } else {
-                Err(Failure::usage(format!("--{flag}: {value} is out of range; allowed: {range}")))
+                Err(Failure::usage(format!("{}: {value} is out of range; allowed: {range}", named.of(flag))))
             }
         };
         if matches!(self.database, DatabaseUrl::Sqlite(_)) && self.roles != Roles::ALL {
-            return Err(Failure::usage(
-                "--roles: a SQLite file is opened by one process, which needs all three roles; \
+            return Err(Failure::usage(format!(
+                "{}: a SQLite file is opened by one process, which needs all three roles; \
                  to split roles, let the nodes share a PostgreSQL database (--database-url postgres://...)",
-            ));
+                named.of("roles")
+            )));
         }
         let (low, high) = LEASE_RANGE;
         check((low..=high).contains(&self.lease), "lease", &self.lease, format!("{low} to {high}"))?;
-        check(self.drain_timeout <= DRAIN_MAX, "drain-timeout", &self.drain_timeout, format!("up to {DRAIN_MAX}"))?;
+        check(self.drain_timeout <= DRAIN_MAX, "drain_timeout", &self.drain_timeout, format!("up to {DRAIN_MAX}"))?;
         let (low, high) = (EVERY_MIN, MIN_INTERVAL_MAX);
         check(
             (low..=high).contains(&self.min_interval),
-            "min-interval",
+            "min_interval",
             &self.min_interval,
             format!("{low} to {high}"),
         )?;
         check(self.history >= HISTORY_MIN, "history", &self.history, format!("{HISTORY_MIN} or more"))?;
         check(
             self.audit_retention >= AUDIT_RETENTION_MIN,
-            "audit-retention",
+            "audit_retention",
             &self.audit_retention,
             format!("{AUDIT_RETENTION_MIN} or more"),
         )?;
-        check((1..=MAX_JOBS_MAX).contains(&self.max_jobs), "max-jobs", &self.max_jobs, format!("1 to {MAX_JOBS_MAX}"))?;
+        let (low, high) = TOKEN_TTL_RANGE;
+        check(
+            (low..=high).contains(&self.token_ttl_max),
+            "token_ttl_max",
+            &self.token_ttl_max,
+            format!("{low} to {high}"),
+        )?;
+        check((1..=MAX_JOBS_MAX).contains(&self.max_jobs), "max_jobs", &self.max_jobs, format!("1 to {MAX_JOBS_MAX}"))?;
         check((1..=SLOTS_MAX).contains(&self.slots), "slots", &self.slots, format!("1 to {SLOTS_MAX}"))?;
         if let Some(max) = self.max_connections {
             let range = format!("1 to {MAX_CONNECTIONS_MAX}");
-            check((1..=MAX_CONNECTIONS_MAX).contains(&max), "max-connections", &max, range)?;
+            check((1..=MAX_CONNECTIONS_MAX).contains(&max), "max_connections", &max, range)?;
         }
         let share = self.max_job_share;
-        check((1..=100).contains(&share), "max-job-share", &share, "1 to 100 (percent)".to_owned())?;
+        check((1..=100).contains(&share), "max_job_share", &share, "1 to 100 (percent)".to_owned())?;
         let name = &self.node_name;
         // Each delivery sends the name in a header.
         if name.is_empty() || name.len() > NODE_NAME_BYTES_MAX || !name.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err(Failure::usage(format!(
-                "--node-name: {name:?} is not a node name; write 1 to {NODE_NAME_BYTES_MAX} visible ASCII characters without spaces"
+                "{}: {name:?} is not a node name; write 1 to {NODE_NAME_BYTES_MAX} visible ASCII characters without spaces",
+                named.of("node_name")
             )));
         }
         Ok(())
+    }
+}
+
+/// Names settings as the user wrote them: the flag, or the file, the line and the key.
+struct Named {
+    places: Places,
+    from_file: BTreeSet<&'static str>,
+}
+
+impl Named {
+    /// The value of the flag or variable, else that of the file.
+    fn pick<T>(&mut self, key: &'static str, flag: Option<T>, file: Option<T>) -> Option<T> {
+        if flag.is_none() && file.is_some() {
+            self.from_file.insert(key);
+        }
+        flag.or(file)
+    }
+
+    fn of(&self, key: &str) -> String {
+        if self.from_file.contains(key) { self.places.of(key) } else { format!("--{}", key.replace('_', "-")) }
+    }
+}
+
+/// Whether requests need a token.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(try_from = "String")]
+pub(crate) enum Auth {
+    /// Once a token exists, and with `--enable-shell`.
+    #[default]
+    Auto,
+    Required,
+    Open,
+}
+
+impl Auth {
+    const ALL: [Self; 3] = [Self::Auto, Self::Required, Self::Open];
+
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Required => "required",
+            Self::Open => "open",
+        }
+    }
+}
+
+impl FromStr for Auth {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|auth| auth.word() == text);
+        found.ok_or_else(|| format!("{text:?} is not a mode; write auto, required or open"))
+    }
+}
+
+impl TryFrom<String> for Auth {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
     }
 }
 
@@ -185,35 +339,51 @@ impl Roles {
         Self::NAMES.into_iter().zip(has).filter_map(|(name, has)| has.then_some(name)).collect()
     }
 
-    fn read(roles: &[String]) -> Result<Self, Failure> {
+    fn read(roles: &[String], name: &str) -> Result<Self, Failure> {
         if roles.is_empty() {
             return Ok(Self::ALL);
         }
         if let Some(unknown) = roles.iter().find(|role| !Self::NAMES.contains(&role.as_str())) {
             return Err(Failure::usage(format!(
-                "--roles: {unknown:?} is not a role; the roles are {}",
+                "{name}: {unknown:?} is not a role; the roles are {}",
                 Self::NAMES.join(", ")
             )));
         }
         let [api, scheduler, dispatcher] = Self::NAMES.map(|role| roles.iter().any(|given| given == role));
         if scheduler != dispatcher {
-            return Err(Failure::usage(
-                "--roles: scheduler and dispatcher go together, because the node that owns a partition also starts its \
-                 runs; write api, or scheduler,dispatcher, or all three",
-            ));
+            return Err(Failure::usage(format!(
+                "{name}: scheduler and dispatcher go together, because the node that owns a partition also starts its \
+                 runs; write api, or scheduler,dispatcher, or all three"
+            )));
         }
         Ok(Self { api, runs_jobs: scheduler })
     }
 }
 
-fn check_loopback(listen: SocketAddr) -> Result<(), Failure> {
-    if listen.ip().to_canonical().is_loopback() {
-        return Ok(());
+fn check_listen(listen: &[Listen], protection: Protection, name: &str) -> Result<(), Failure> {
+    if listen.is_empty() {
+        return Err(Failure::usage(format!("{name}: the list is empty; write at least one address")));
     }
-    Err(Failure::usage(format!(
-        "--listen: {listen} is not a loopback address, and access tokens do not exist yet: any client that reaches the port \
-         could change every job. Listen on 127.0.0.1 or [::1]; from other hosts, connect through ssh -L or a proxy with login"
-    )))
+    let lacking = listen.iter().find_map(|listen| Some((listen, lack(listen, protection)?)));
+    let Some((listen, lack)) = lacking else { return Ok(()) };
+    let remedy = match lack {
+        Lack::Credentials => {
+            ", so every request needs a token: write --auth required, and create the first token with `everytick token create \
+             first`; or listen on 127.0.0.1 or [::1]"
+        }
+        Lack::Encryption => {
+            ": others on the network could read tokens and payloads; write --tls-cert and --tls-key, or --insecure-http"
+        }
+        Lack::PublicUrl => ": write the URL of its clients with --public-url, such as https://jobs.example.org",
+    };
+    Err(Failure::usage(format!("{name}: {listen} is not a loopback address{remedy}")))
+}
+
+fn first_port(listen: &[Listen]) -> Option<u16> {
+    listen.iter().find_map(|one| match one {
+        Listen::Tcp(address) => Some(address.port()),
+        Listen::Unix(_) => None,
+    })
 }
 
 pub(crate) fn host_name() -> String {
@@ -245,7 +415,8 @@ mod tests {
     #[test]
     fn settings_have_the_documented_defaults() {
         let settings = resolve(&["--node-name", "n"], "").unwrap();
-        assert_eq!(settings.listen.to_string(), "127.0.0.1:8640");
+        assert_eq!(settings.listen, [Listen::default()]);
+        assert_eq!(settings.listen[0].to_string(), "127.0.0.1:8640");
         assert_eq!(settings.database, DatabaseUrl::Sqlite("./everytick-data/everytick.db".into()));
         assert_eq!((settings.lease, settings.drain_timeout), (Span::seconds(15), Span::seconds(30)));
         assert_eq!((settings.slots, settings.history, settings.enable_shell), (1_000, Span::days(90), false));
@@ -289,6 +460,20 @@ mod tests {
         }
     }
 
+    #[test]
+    fn several_listeners_come_from_repeated_flags_a_list_or_one_text() {
+        let listen = |flags: &[&str], file: &str| {
+            let settings = resolve(flags, file).unwrap();
+            settings.listen.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(listen(&["--listen", "localhost:1", "--listen", "unix:a"], ""), ["127.0.0.1:1", "unix:a"]);
+        assert_eq!(listen(&["--listen", "localhost:1,unix:/a"], ""), ["127.0.0.1:1", "unix:/a"]);
+        assert_eq!(listen(&[], "listen = [\"[::1]:1\", \"unix:/a\"]"), ["[::1]:1", "unix:/a"]);
+        assert_eq!(listen(&[], "listen = \"localhost:7\""), ["127.0.0.1:7"]);
+        assert_eq!(listen(&["--listen", "unix:/a"], "listen = \"localhost:7\""), ["unix:/a"]);
+        assert!(resolve(&[], "listen = []").unwrap_err().contains("at least one address"));
+    }
+
     /// A public promise of the documentation.
     #[test]
     fn every_setting_has_a_flag_a_variable_and_a_key_of_one_name() {
@@ -308,15 +493,21 @@ mod tests {
             }
             seen += 1;
         }
-        assert_eq!(seen, 26);
+        assert_eq!(seen, 40);
     }
 
     #[test]
     fn a_wrong_or_unsupported_value_is_refused_with_the_reason() {
         for (flags, expected) in [
-            (["--listen", "0.0.0.0:8640"], "tokens do not exist yet"),
-            (["--listen", "[::]:8640"], "tokens do not exist yet"),
+            (["--listen", "0.0.0.0:8640"], "--auth required"),
+            (["--auth", "none"], "auto, required or open"),
+            (["--token-ttl-max", "367d"], "1h to 366d"),
+            (["--listen", "[::]:8640"], "--auth required"),
             (["--listen", "192.168.1.2:8640"], "not a loopback address"),
+            (["--listen", "127.0.0.1:8640,10.0.0.1:1"], "10.0.0.1:1 is not a loopback address"),
+            (["--tls-cert", "cert.pem"], "write its file with --tls-key"),
+            (["--public-url", "jobs.example.org"], "https://jobs.example.org"),
+            (["--allow-host", "https://jobs.example.org"], "without a scheme"),
             (["--roles", "api"], "a SQLite file is opened by one process"),
             (["--roles", "api,worker"], "\"worker\" is not a role"),
             (["--roles", "api,scheduler"], "scheduler and dispatcher go together"),
@@ -334,6 +525,55 @@ mod tests {
             (["--node-name", "my node"], "not a node name"),
         ] {
             let message = resolve(&flags, "").unwrap_err();
+            assert!(message.contains(expected), "{flags:?}: {message}");
+        }
+    }
+
+    #[test]
+    fn a_wrong_value_of_the_file_is_refused_with_file_line_and_key() {
+        for (flags, file, begin) in [
+            (&[][..], "slots = 0", "everytick.toml: line 1: slots: 0 is out of range"),
+            (&[], "\n# log\nlog_level = \"info\"\nlease = \"1s\"", "everytick.toml: line 4: lease: 1s is out of range"),
+            (&[], "max_job_share = 0", "everytick.toml: line 1: max_job_share: 0"),
+            (&[], "roles = [\"api\"]", "everytick.toml: line 1: roles: a SQLite file"),
+            (&[], "roles = [\"apy\"]", "everytick.toml: line 1: roles: \"apy\" is not a role"),
+            (&[], "listen = \"0.0.0.0:1\"", "everytick.toml: line 1: listen: 0.0.0.0:1"),
+            (&[], "region = \"EU\"", "everytick.toml: line 1: region: "),
+            (&[], "node_name = \"my node\"", "everytick.toml: line 1: node_name: "),
+            (&[], "database_url = \"mysql://h/d\"", "everytick.toml: line 1: database_url is not a database URL"),
+            (&[], "database_url_file = \"/no/such\"", "everytick.toml: line 1: database_url_file: /no/such could not"),
+            // The flag overrides the file, so the flag is wrong.
+            (&["--slots", "0"], "slots = 5", "--slots: 0 is out of range"),
+        ] {
+            let message = resolve(flags, file).unwrap_err();
+            assert!(message.starts_with(begin), "{file}: {message}");
+        }
+    }
+
+    #[test]
+    fn an_open_api_is_set_only_on_the_command_line() {
+        assert_eq!(resolve(&["--auth", "open"], "").unwrap().auth, Auth::Open);
+        assert_eq!(resolve(&[], "auth = \"required\"").unwrap().auth, Auth::Required);
+        let refused = resolve(&[], "auth = \"open\"").unwrap_err();
+        assert!(refused.contains("only on the command line"), "{refused}");
+    }
+
+    #[test]
+    fn an_address_that_other_hosts_reach_needs_tokens_encryption_and_a_public_url() {
+        let all = [
+            "--public-url",
+            "https://jobs.example.org",
+            "--listen",
+            "0.0.0.0:1",
+            "--auth",
+            "required",
+            "--insecure-http",
+        ];
+        resolve(&all, "").unwrap();
+        for (flags, expected) in
+            [(&all[..4], "--auth required"), (&all[..6], "--tls-cert"), (&all[2..], "--public-url")]
+        {
+            let message = resolve(flags, "").unwrap_err();
             assert!(message.contains(expected), "{flags:?}: {message}");
         }
     }

@@ -1,5 +1,5 @@
-//! The log of a node or worker, on stderr: text lines, JSON, or the plain lines of a worker. A log that cannot be written never blocks or fails the code that
-//! logs (see `writer`). Panics go to the same log (see `panics`).
+//! The log of a node or worker, on stderr: text lines, JSON, or the plain lines of a worker. A log that cannot be written never
+//! blocks or fails the code that logs (see `writer`). Panics go to the same log (see `panics`).
 
 mod panics;
 mod writer;

@@ -1,12 +1,15 @@
 //! The `everytick` binary: parses the command line, runs one command, and reports an error as a message and an exit code.
 
+mod access;
 mod bench;
 mod cli;
 mod client;
 mod config;
+mod credentials;
 mod descriptors;
 mod failure;
 mod identity;
+mod listen;
 mod logging;
 mod node;
 mod output;

@@ -3,19 +3,19 @@
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use anyhow::Context;
-use everytick_api::{Api, Batches, InFlight, ServerLimits, Status};
-use everytick_domain::{ids::Incarnation, time::DbTime};
+use everytick_api::{Api, Auth, Batches, Hosts, InFlight, Listener, ServerLimits, Status};
+use everytick_domain::{access::RunKey, ids::Incarnation, time::DbTime};
 use everytick_engine::{
     Engine, Hints, Parts, TokioSpawn,
     commands::{Commands, Entropy},
     live::LiveLogs,
 };
-use everytick_store::{Limits, PostgresOptions, PostgresStore, SqliteStore, Store, StoreError, SystemClock};
+use everytick_store::{Announced, Limits, PostgresOptions, PostgresStore, SqliteStore, Store, StoreError, SystemClock};
 use everytick_targets::{AddressPolicy, ShellSettings, TERM_GRACE, TargetSettings, Targets, end_orphans};
-use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    access,
     cli::serve::{NEXT_TICKS_MAX, NextTick, Running},
     config::{DatabaseUrl, Settings},
     descriptors, identity, telemetry, watchdog,
@@ -46,15 +46,17 @@ const CLUSTER_POLL: Duration = Duration::from_millis(200);
 /// Pause before the listener for notifications connects again.
 const LISTEN_PAUSE: Duration = Duration::from_secs(1);
 
-/// The banner reads at most this many jobs, this many at a time.
+/// The banner reads at most `JOBS_READ_MAX` jobs, `JOBS_PER_READ` at a time.
 const JOBS_READ_MAX: usize = 1_000;
 const JOBS_PER_READ: usize = 100;
 
-/// Starts the node. On return the store is open, the loops run and `listener` is served. When `stopping` is cancelled, the
+/// Starts the node. On return the store is open, the loops run and the listeners are served. `addresses` are their TCP addresses,
+/// to which no webhook of the cluster may connect. When `stopping` is cancelled, the
 /// node waits up to the drain timeout for runs in progress, releases the other claims and its lease, and completes `ended`.
 pub(crate) async fn start(
     settings: &Settings,
-    listener: TcpListener,
+    listeners: Vec<Listener>,
+    addresses: &[SocketAddr],
     stopping: CancellationToken,
 ) -> anyhow::Result<Running> {
     let metrics = telemetry::start()?;
@@ -62,6 +64,7 @@ pub(crate) async fn start(
     let (hints, live, entropy) = (Hints::default(), LiveLogs::default(), Arc::new(OsEntropy));
     let Stores { engine: store, api: api_store } = open(settings, &hints).await?;
     let targets = target_settings(settings);
+    let run_key = store.run_key(new_run_key(&*entropy)).await?;
     let shares = descriptors::divide(settings.slots, settings.enable_shell);
     let parts = Parts {
         store: store.clone(),
@@ -72,12 +75,16 @@ pub(crate) async fn start(
         spawn: Arc::new(TokioSpawn),
         wall: Arc::new(SystemClock),
         process_lives: identity::lives,
-        settings: engine_settings(settings, shares.slots as usize, listener.local_addr()?),
+        settings: everytick_engine::Settings {
+            run_key: Some(run_key.clone()),
+            ..engine_settings(settings, shares.slots as usize, addresses)
+        },
     };
     let engine = Engine::start(parts, new_incarnation(&*entropy)).await.context("could not start the engine")?;
     let engine = Arc::new(engine);
     let _ = tokio::time::timeout(FIRST_LOAD, engine.loaded()).await;
 
+    access::prepare(settings, store.as_ref(), &*entropy, &own_url(settings, addresses)).await?;
     let next_ticks = next_ticks(store.as_ref()).await?;
     let commands = Commands::new(api_store, hints, entropy, live);
     let api = Api {
@@ -87,9 +94,10 @@ pub(crate) async fn start(
         targets,
         min_interval: settings.min_interval,
         history: settings.history,
+        auth: Auth::new(access::mode(settings), settings.lifetimes(), Some(run_key)),
         batches: Batches::default(),
         in_flight: InFlight::default(),
-        listen: listener.local_addr()?,
+        hosts: hosts(settings, addresses),
     };
     let connections_max = settings.max_connections.unwrap_or(shares.connections) as usize;
     let node = Node {
@@ -102,7 +110,7 @@ pub(crate) async fn start(
     let watchdog = watchdog::start(node.engine.clone(), BROKEN_STOP_MAX * 2)?;
     let ended = tokio::spawn(async move {
         let _watchdog = watchdog;
-        node.serve(listener, stopping).await
+        node.serve(listeners, stopping).await
     });
     Ok(Running { next_ticks, ended })
 }
@@ -121,7 +129,25 @@ fn target_settings(settings: &Settings) -> TargetSettings {
     }
 }
 
-fn engine_settings(settings: &Settings, slots: usize, listen: SocketAddr) -> everytick_engine::Settings {
+/// The URL under which commands on this machine reach the node.
+fn own_url(settings: &Settings, addresses: &[SocketAddr]) -> String {
+    let scheme = if settings.tls.is_some() { "https" } else { "http" };
+    match addresses.first() {
+        Some(address) if address.ip().is_unspecified() => format!("{scheme}://localhost:{}", address.port()),
+        Some(address) => format!("{scheme}://{address}"),
+        None => "http://localhost".to_owned(),
+    }
+}
+
+fn hosts(settings: &Settings, addresses: &[SocketAddr]) -> Hosts {
+    Hosts {
+        ports: addresses.iter().map(SocketAddr::port).collect(),
+        public: settings.public_url.clone(),
+        allowed: settings.allow_host.clone(),
+    }
+}
+
+fn engine_settings(settings: &Settings, slots: usize, addresses: &[SocketAddr]) -> everytick_engine::Settings {
     let (poll, claim_poll) = match &settings.database {
         DatabaseUrl::Sqlite(_) => (Duration::from_secs(1), Duration::from_secs(5)),
         DatabaseUrl::Postgres(_) => (CLUSTER_POLL, CLUSTER_POLL),
@@ -138,10 +164,17 @@ fn engine_settings(settings: &Settings, slots: usize, listen: SocketAddr) -> eve
         max_job_share: settings.max_job_share,
         history: settings.history,
         process: Some(identity::own()),
-        listen: identity::listening(listen),
+        listen: addresses.iter().copied().flat_map(identity::listening).collect(),
         replace_node: settings.replace_node,
         audit_retention: settings.audit_retention,
+        run_key: None,
     }
+}
+
+fn new_run_key(entropy: &dyn Entropy) -> RunKey {
+    let mut random = [0; 32];
+    entropy.fill(&mut random);
+    RunKey::from_bytes(random)
 }
 
 fn new_incarnation(entropy: &dyn Entropy) -> Incarnation {
@@ -161,10 +194,10 @@ struct Node {
 
 impl Node {
     /// Serves until the node must stop or a part of it breaks, then stops it.
-    async fn serve(self, listener: TcpListener, stopping: CancellationToken) -> anyhow::Result<()> {
+    async fn serve(self, listeners: Vec<Listener>, stopping: CancellationToken) -> anyhow::Result<()> {
         let Self { engine, commands, router, limits, drain } = self;
         let closing = CancellationToken::new();
-        let mut served = tokio::spawn(everytick_api::serve(listener, router, limits, closing.clone()));
+        let mut served = tokio::spawn(everytick_api::serve(listeners, router, limits, closing.clone()));
         let failure = tokio::select! {
             () = stopping.cancelled() => None,
             () = engine.broken() => Some(anyhow::anyhow!("{}", engine.broken_by())),
@@ -259,10 +292,15 @@ async fn listen(store: Arc<PostgresStore>, hints: Hints) {
         match store.listen().await {
             Ok(None) => return,
             Ok(Some(mut notifications)) => {
-                while notifications.changed().await.is_ok() {
-                    hints.jobs_changed();
-                    hints.run_waits();
-                    hints.owners_changed();
+                while let Ok(announced) = notifications.changed().await {
+                    if announced != Announced::Jobs {
+                        hints.access_changed();
+                    }
+                    if announced != Announced::Access {
+                        hints.jobs_changed();
+                        hints.run_waits();
+                        hints.owners_changed();
+                    }
                 }
             }
             Err(error) => tracing::debug!(%error, "could not listen for notifications; trying again"),

@@ -159,7 +159,8 @@ impl Output {
     }
 
     fn cell(&self, text: Text) -> Cell {
-        let cell = Cell::new(printable(&text.text));
+        let raw = text.is_raw && !self.terminal;
+        let cell = Cell::new(if raw { text.text.clone() } else { printable(&text.text) });
         let cell = if text.right { cell.set_alignment(CellAlignment::Right) } else { cell };
         match text.tone {
             _ if !self.colour || text.text.is_empty() => cell,
@@ -180,6 +181,8 @@ pub(crate) struct Text {
     text: String,
     tone: Tone,
     right: bool,
+    /// Not changed in a pipe.
+    is_raw: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -195,7 +198,7 @@ pub(crate) enum Tone {
 
 impl Text {
     pub(crate) fn new(text: impl Into<String>, tone: Tone) -> Self {
-        Self { text: text.into(), tone, right: false }
+        Self { text: text.into(), tone, right: false, is_raw: false }
     }
     pub(crate) fn plain(text: impl Into<String>) -> Self {
         Self::new(text, Tone::Plain)
@@ -210,6 +213,10 @@ impl Text {
     }
     pub(crate) fn strong(text: impl Into<String>) -> Self {
         Self::new(text, Tone::Strong)
+    }
+    /// In a pipe, control characters of the text stay as they are.
+    pub(crate) fn raw(self) -> Self {
+        Self { is_raw: true, ..self }
     }
     /// Appends text in the same tone.
     pub(crate) fn and(mut self, more: &str) -> Self {

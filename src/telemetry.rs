@@ -65,6 +65,15 @@ pub(crate) fn start() -> anyhow::Result<PrometheusHandle> {
         "Rows that nodes could not decode during the last day; each is skipped (see GET /api/v1/cluster)"
     );
     describe_gauge!("everytick_jobs_in_memory", "Jobs in memory: due soon, or with open runs");
+    describe_gauge!(
+        "everytick_tls_cert_expiry_seconds",
+        Unit::Seconds,
+        "Time until the TLS certificate expires; negative when it has expired"
+    );
+    describe_gauge!(
+        "everytick_tls_reload_failed",
+        "1 while the files of the TLS certificate cannot be used and the previous certificate stays in use"
+    );
     // Create each series at 0, so that a rate counts its first event.
     for reason in SkipReason::ALL {
         counter!("everytick_ticks_skipped_total", "reason" => reason.word()).absolute(0);

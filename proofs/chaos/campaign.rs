@@ -32,7 +32,7 @@ const QUIET_MS: i64 = 6_000;
 const SAMPLE_MS: i64 = 300;
 /// How long after the heal the record must stay caught up.
 const WATCH_MS: i64 = 2_000;
-/// How long to wait for a fault to be caught up.
+/// How long to wait for the cluster to catch up after a fault.
 const GIVE_UP_MS: i64 = 60_000;
 /// How many tasks edit jobs at the same time.
 const EDITORS: u64 = 6;

@@ -1,4 +1,4 @@
-//! Compares the runs of each job that the API lists with the record.
+//! Compares, job by job, the runs that the API lists with the runs in the record.
 
 use std::collections::{BTreeSet, HashMap};
 

@@ -1,4 +1,4 @@
-//! The campaign's own PostgreSQL, with fsync: it is crashed, and what it acknowledged must survive.
+//! The campaign's own PostgreSQL, with fsync. The campaign crashes it; acknowledged writes must survive.
 
 use std::{
     fs::{self, File},

@@ -42,7 +42,8 @@ pub(crate) fn behind(jobs: &[Planned], rows: &[Row], from: i64, now: i64) -> Opt
     undone.map(|row| format!("{}: {} of {} is {:?} since {:?}", row.job, row.id, row.tick, row.state, row.started_at))
 }
 
-/// When everything was done again, at the earliest `from`. `samples` has, in order, the time and whether everything was done.
+/// The instant, not before `from`, since which all due work has been done. `samples` has, in order, the time and whether all was
+/// done.
 pub(crate) fn caught_up_at(samples: &[(i64, bool)], from: i64) -> Option<i64> {
     let last = samples.iter().rposition(|(_, done)| !done);
     match last {

@@ -1,5 +1,5 @@
 //! `soak guard`: short benchmarks of the real binary. Bounds apply only to ratios within one run, because machines differ and
-//! may be busy. They detect a cost that grows with the number of jobs, or a manifold slowdown, but not a busy machine.
+//! may be busy. They fail if a cost grows with the number of jobs or becomes several times higher, but not on a busy machine.
 
 use anyhow::Context;
 use everytick_store::conformance::server::Server;

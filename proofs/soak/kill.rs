@@ -1,4 +1,4 @@
-//! The same jobs while the server is killed again and again.
+//! The jobs of `steady`, while the server is killed again and again.
 
 use std::time::Duration;
 

@@ -7,8 +7,8 @@ use everytick_store::{BENCH_PLACE, Limits, PostgresOptions, PostgresStore, Probe
 
 use crate::config::DatabaseUrl;
 
-/// The database file, in its own directory. An interrupted benchmark removes the directory; a connection that is still being
-/// opened can then not create the file again.
+/// The database file, in its own directory. An interrupted benchmark removes the directory. So a connection that is
+/// still being opened cannot create the file again afterwards.
 const FILE: &str = "bench.db";
 /// Removing is repeated, because another task may create a file in the directory meanwhile.
 const REMOVE_TRIES: usize = 10;

@@ -173,7 +173,7 @@ fn ahead(jobs: u64) -> Duration {
     Duration::from_secs_f64(4.0 + jobs as f64 / 4_000.0)
 }
 
-/// Starts a node and waits until it has loaded its jobs. Fails if that is not before `begin`.
+/// Starts a node and waits until it has loaded its jobs. Fails if they are not loaded before `begin`.
 async fn start_node(open: &Open, begin: DbTime, slots: u64, progress: &Progress) -> anyhow::Result<Arc<Lags>> {
     progress.begin("loading", 1);
     let lags = Lags::new(open, begin).await?;

@@ -1,5 +1,6 @@
-//! `bench life`: measures whole runs (tick, claim, dispatch, settle) through the real engine. The target is one that does
-//! nothing; or an HTTP sink in another process, compared with a bare client; or workers that pull over HTTP from a server.
+//! `bench life`: measures whole runs (tick, claim, dispatch, settle) through the real engine. The runs go to
+//! a target that does nothing, to an HTTP sink in another process (compared with a bare client), or to workers that claim over
+//! HTTP from a server.
 
 use std::{
     sync::{
@@ -47,7 +48,8 @@ const DUE_A_SECOND: u64 = 50_000;
 const SETTLED_WITHIN: Duration = Duration::from_secs(600);
 /// Requests of the bare client, before and after the runs.
 const BARE_REQUESTS: u64 = 50_000;
-/// Lowest expected rate of the bare client. The first tick is planned after its requests at this rate.
+/// Lowest expected rate of the bare client. The first tick is planned for the time at which its requests end at this
+/// rate.
 const BARE_A_SECOND_LEAST: u64 = 3_000;
 const QUEUE: &str = "bench";
 

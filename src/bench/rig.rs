@@ -121,7 +121,7 @@ pub(super) async fn register(
             Ok(NewJob { id: JobId::new(now, random), spec: spec(n, now) })
         };
         let jobs: anyhow::Result<Vec<NewJob>> = (made..).zip(random.chunks(10)).map(new).collect();
-        let created = open.store.create_jobs(TenantId::DEFAULT, &Actor("bench".into()), jobs?, None).await?;
+        let created = open.store.create_jobs(TenantId::DEFAULT, &Actor::local("bench"), jobs?, None).await?;
         created.into_iter().collect::<Result<Vec<_>, _>>()?;
         made += size;
         progress.at(made);

@@ -36,7 +36,8 @@ const SPARSE_A_SECOND_MAX: u64 = 60_000;
 const ONCE_IN: u64 = 5;
 /// The first 3 seconds are warm-up and not counted. Cursors are raised from the sixth second on.
 const WARM: usize = 3;
-/// Longer than the measured time, so that no renewal falls into it: a renewal compares all claims, and no run is settled here.
+/// Longer than the measured time, so that no renewal happens in it. A renewal compares all claims, and this benchmark never settles
+/// a run, so the comparison would distort the result.
 const LEASE: Span = Span::minutes(10);
 
 #[derive(Debug, Args)]

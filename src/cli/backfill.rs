@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::{
+    fit::{self, Column, Layout, Precision},
     ids::{self, ShortIds},
     job::{self, PageFlags, job_ref},
 };
@@ -211,27 +212,50 @@ impl List {
         let zone = job::zone(client, &self.job).await?;
         let out = out.in_zone(zone.as_deref());
         let backfills: Vec<View> = page.read()?;
-        let ids = ShortIds::of(backfills.iter().filter_map(|view| view.id.as_deref()));
-        let row = |view: &View| {
-            vec![
-                Text::plain(view.id.as_deref().map(|id| ids.short(id)).unwrap_or_default()),
-                state_text(view),
-                Text::plain(out.time(&view.from)),
-                Text::plain(out.time(&view.to)),
-                Text::number(view.total.to_string()),
-                Text::number(view.made.to_string()),
-                Text::number(view.ended.to_string()),
-                Text::number(view.failed.to_string()),
-                out.time_of(view.created_at.as_ref()),
-            ]
-        };
-        let header = ["BACKFILL", "STATE", "FROM", "TO", "TICKS", "MADE", "ENDED", "FAILED", "CREATED AT"];
-        out.table(&header, backfills.iter().map(row).collect())?;
+        if backfills.is_empty() {
+            output::note_line("no backfills");
+        } else {
+            let layout = |precision, all| layout(out, &backfills, precision, all);
+            let (seconds, minutes) = (Precision::Seconds, Precision::Minutes);
+            fit::first_that_fits(
+                out,
+                [(seconds, true), (minutes, true), (seconds, false), (minutes, false)].map(|(p, all)| layout(p, all)),
+            )?;
+        }
         if let Some(cursor) = &page.next_cursor {
             output::note_line(&format!("there are more; continue with --cursor {cursor}"));
         }
         Ok(())
     }
+}
+
+/// The table of backfills; without `all`, only the most useful columns.
+fn layout(out: Output, backfills: &[View], precision: Precision, all: bool) -> Layout {
+    let ids = ShortIds::of(backfills.iter().filter_map(|view| view.id.as_deref()));
+    let instants = |view: &View| [view.from.clone(), view.to.clone(), view.created_at.clone().unwrap_or_default()];
+    let instants: Vec<String> = backfills.iter().flat_map(instants).collect();
+    let (zone, times) = fit::times_to(precision, out, instants.iter().map(String::as_str));
+    let time = |index: usize| times.iter().skip(index).step_by(3).map(Text::plain).collect::<Vec<_>>();
+    let number = |count: fn(&View) -> u64| {
+        backfills.iter().map(|view| Text::number(count(view).to_string())).collect::<Vec<_>>()
+    };
+    let id = |view: &View| Text::plain(view.id.as_deref().map(|id| ids.short(id)).unwrap_or_default());
+    let mut columns = vec![
+        Column::whole("BACKFILL", backfills.iter().map(id)),
+        Column::whole("STATE", backfills.iter().map(state_text)),
+        Column::whole(format!("FROM{zone}"), time(0)),
+        Column::whole("TO", time(1)),
+        Column::whole("TICKS", number(|view| view.total)),
+    ];
+    if all {
+        columns.push(Column::whole("MADE", number(|view| view.made)));
+    }
+    columns.push(Column::whole("ENDED", number(|view| view.ended)));
+    columns.push(Column::whole("FAILED", number(|view| view.failed)));
+    if all {
+        columns.push(Column::whole("CREATED", time(2)));
+    }
+    Layout::of(columns)
 }
 
 fn state_text(view: &View) -> Text {

@@ -32,7 +32,7 @@ Replaces all dates of the calendar. Ticks up to the instant of the change use th
 A file is iCalendar with events of whole days, or the JSON of `calendar get -o json`; flags add to it. Events may repeat yearly or
 monthly, also on an ordinal weekday (BYDAY=4TH). Other events are left out, and stderr names each with its line.";
 
-/// How many events that were left out are named.
+/// Maximum number of left-out events that the command lists.
 const LEFT_OUT_NAMED_MAX: usize = 20;
 
 const GET_HELP: &str = "\

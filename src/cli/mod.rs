@@ -13,6 +13,7 @@ mod flow;
 mod flow_graph;
 mod ids;
 mod job;
+mod login;
 mod move_to;
 mod number;
 mod preview;
@@ -20,20 +21,24 @@ mod queue;
 mod recover;
 mod redrive;
 mod run;
+mod run_period;
 mod run_table;
 pub(crate) mod serve;
 mod started;
+mod token;
 pub(crate) mod usage;
 mod worker;
 
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, builder::BoolishValueParser};
+use everytick_worker::Certificates;
 
 use crate::{
     bench::BenchCommand,
-    client::Client,
+    client::{self, Client},
     config::{File, SERVER_DEFAULT},
+    credentials::Credential,
     output::{Format, Output},
     times::Times,
 };
@@ -64,9 +69,18 @@ pub(crate) struct Cli {
     /// Read settings from this file [default: ./everytick.toml if it exists]
     #[arg(long, global = true, env = "EVERYTICK_CONFIG", value_name = "FILE", help_heading = "Global options")]
     config: Option<PathBuf>,
-    /// Send requests to the server at this address [default: http://127.0.0.1:8640]
+    /// Send requests to the server at this URL, or unix:PATH [default: http://127.0.0.1:8640]
     #[arg(long, global = true, env = "EVERYTICK_SERVER", value_name = "URL", help_heading = "Global options")]
     server: Option<String>,
+    /// Trust only the authorities in this PEM file when the server uses TLS [default: those of the system]
+    #[arg(long, global = true, env = "EVERYTICK_CA_FILE", value_name = "FILE", help_heading = "Global options")]
+    ca_file: Option<PathBuf>,
+    /// Show the server the certificate in this PEM file
+    #[arg(long, global = true, env = "EVERYTICK_CLIENT_CERT", value_name = "FILE", help_heading = "Global options")]
+    client_cert: Option<PathBuf>,
+    /// Read the private key of --client-cert from this PEM file
+    #[arg(long, global = true, env = "EVERYTICK_CLIENT_KEY", value_name = "FILE", help_heading = "Global options")]
+    client_key: Option<PathBuf>,
     /// Print answers as tables, or as the JSON objects of the API [default: table]
     #[arg(
         long,
@@ -124,6 +138,21 @@ enum Command {
     /// Show the nodes that share the database, and the partitions that each node owns
     #[command(after_help = cluster::AFTER_HELP)]
     Cluster(cluster::Cluster),
+    /// Create, list, revoke and rotate API tokens
+    #[command(subcommand)]
+    Token(token::TokenCommand),
+    /// Check a token at the server and store it for this user
+    #[command(after_help = login::LOGIN_HELP)]
+    Login(login::Login),
+    /// Remove the stored token of the server
+    #[command(after_help = login::LOGOUT_HELP)]
+    Logout(login::Logout),
+    /// Show who the server takes this user for, and what it may do
+    #[command(after_help = login::WHOAMI_HELP)]
+    Whoami(login::Whoami),
+    /// Manage whether a server needs tokens, without the server
+    #[command(subcommand)]
+    Access(login::AccessCommand),
     /// List who changed what, newest first
     #[command(after_help = audit::AFTER_HELP)]
     Audit(audit::Audit),
@@ -145,15 +174,29 @@ enum Command {
 }
 
 pub(crate) fn run(cli: Cli) -> anyhow::Result<()> {
-    let Cli { config, server, output, utc, command } = cli;
+    let Cli { config, server, ca_file, client_cert, client_key, output, utc, command } = cli;
     if let Command::Completions(completions) = command {
         return completions.run(); // before the file is read, so that it works when everytick.toml is invalid
     }
     let file = File::load(config.as_deref())?;
     let times = Times::new(utc.or(file.utc).unwrap_or(false));
     let out = Output::new(output.or(file.output).unwrap_or_default()).with_times(times);
-    let address = |file: File| server.clone().or(file.server).unwrap_or_else(|| SERVER_DEFAULT.to_owned());
-    let client = |file: File| Client::new(&address(file));
+    // The variable with a token is used only for a server that the caller names too.
+    let named = server.is_some();
+    let target = |file: File| {
+        let address = server.clone().or(file.server).unwrap_or_else(|| SERVER_DEFAULT.to_owned());
+        let certificates = Certificates {
+            ca_file: ca_file.clone().or(file.ca_file),
+            client_cert: client_cert.clone().or(file.client_cert),
+            client_key: client_key.clone().or(file.client_key),
+        };
+        client::server(&address, certificates)
+    };
+    let client = |file: File| {
+        let server = target(file)?;
+        let credential = Credential::find(server.url(), named)?;
+        Ok::<_, anyhow::Error>(Client::new(server)?.with_credential(credential))
+    };
     match command {
         Command::Serve(flags) => serve::run(*flags, file),
         Command::Job(command) => block_on(command.run(&client(file)?, out)),
@@ -162,7 +205,17 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Flow(command) => block_on(command.run(&client(file)?, out)),
         Command::Calendar(command) => block_on(command.run(&client(file)?, out)),
         Command::Queue(command) => block_on(command.run(&client(file)?, out)),
-        Command::Worker(flags) => block_on(flags.run(&address(file))),
+        Command::Worker(flags) => {
+            let server = target(file)?;
+            let credential = Credential::find(server.url(), named)?;
+            block_on(flags.run(server, &credential))
+        }
+        Command::Token(command) if command.is_offline() => block_on(command.run_offline(&file, out)),
+        Command::Token(command) => block_on(command.run(&client(file)?, out)),
+        Command::Login(login) => block_on(login.run(target(file)?, out)),
+        Command::Logout(logout) => logout.run(target(file)?.url()),
+        Command::Whoami(whoami) => block_on(whoami.run(&client(file)?, out)),
+        Command::Access(command) => block_on(command.run(&file)),
         Command::Cluster(command) => block_on(command.run(&client(file)?, out)),
         Command::Audit(command) => block_on(command.run(&client(file)?, out)),
         Command::Cron(command) => command.run(out),

@@ -2,8 +2,8 @@
 
 use std::{fmt::Display, ops::RangeInclusive};
 
-/// Reads a whole number. A text that is no number, or that the type cannot have, is refused with the range. A number outside the
-/// range is accepted here: the server checks it and lists it with the other errors.
+/// Reads a whole number. Refuses a text that is not a number or does not fit the type; the message has the range. Accepts a
+/// number outside the range: the server checks it and lists it with the other errors.
 pub(crate) fn whole<T: TryFrom<i64>>(range: RangeInclusive<i64>) -> impl Fn(&str) -> Result<T, String> + Clone {
     move |text| {
         let number = text.parse::<i64>().ok().and_then(|number| T::try_from(number).ok());
@@ -11,7 +11,7 @@ pub(crate) fn whole<T: TryFrom<i64>>(range: RangeInclusive<i64>) -> impl Fn(&str
     }
 }
 
-/// The same, and the number must be in the range.
+/// As [`whole`], but refuses a number outside the range.
 pub(crate) fn within<T: TryFrom<i64>>(range: RangeInclusive<i64>) -> impl Fn(&str) -> Result<T, String> + Clone {
     move |text| {
         let number = text.parse::<i64>().ok().filter(|number| range.contains(number));

@@ -37,11 +37,11 @@ impl Ticks {
         self.ticks.is_empty() && self.nonexistent.is_empty()
     }
 
-    /// Prints the columns UTC, LOCAL if it differs from UTC, and NOTE if a clock change affects a tick. Times that do not
-    /// exist are rows without a UTC time, in the order of time.
+    /// Prints the columns UTC, LOCAL if it differs from UTC and the output is not in UTC, and NOTE if a clock change affects a
+    /// tick. Times that do not exist are rows without a UTC time, in the order of time.
     pub(crate) fn print(&self, out: Output) -> std::io::Result<()> {
         let zoned = self.ticks.iter().any(|tick| tick.local != tick.at && !tick.local.ends_with("+00:00"));
-        let zoned = zoned || !self.nonexistent.is_empty();
+        let zoned = (zoned || !self.nonexistent.is_empty()) && !out.times().is_utc();
         let noted = self.ticks.iter().chain(&self.nonexistent).any(|tick| tick.note.is_some());
         let mut header = vec!["UTC"];
         header.extend(zoned.then_some("LOCAL"));

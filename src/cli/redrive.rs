@@ -11,8 +11,9 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{
+    fit::{self, Column, Layout, Precision},
     ids::ShortIds,
-    job::{self, BulkCommand, BulkVerb, Confirmation, job_ref},
+    job::{self, BulkCommand, BulkOpenRuns, BulkVerb, Confirmation, job_ref},
     run::{RunView, state_text},
 };
 use crate::{
@@ -33,6 +34,9 @@ A repeated call creates no duplicates: it shows the state of the new runs. A new
 With several jobs, --label or --all, the command asks for a confirmation, unless --yes is set. Each job is redriven on its own: a
 job that fails does not stop the others, and the command then exits with 1.";
 
+/// The space for errors, and the least for which they are shown.
+const ERROR_MAX: usize = 60;
+const ERROR_MIN: usize = 11;
 const FAILED_PER_READ: usize = 1_000;
 
 #[derive(Debug, Args)]
@@ -109,7 +113,7 @@ impl Redrive {
             request: &|job| client.post(&["jobs", job, "redrive"]).json(&body),
             line: &|answer| Ok(answer.read::<Redriven>()?.line(self.limit)),
             retry_conflicts: false,
-            only_with_open_runs: false,
+            open_runs: BulkOpenRuns::Untouched,
         };
         command.on_each(out, self.confirmation, jobs).await
     }
@@ -127,23 +131,10 @@ impl Redrive {
             output::note_line("no failed runs");
             return Ok(());
         }
-        let all = redriven.items.iter().flat_map(|pair| [pair.failed.id.as_str(), pair.run.as_str()]);
-        let ids = ShortIds::of(all);
-        let rows = redriven.items.iter().map(|pair| {
-            vec![
-                Text::plain(ids.short(&pair.failed.id)),
-                Text::plain(out.time(&pair.failed.scheduled_at)),
-                Text::plain(ids.short(&pair.run)),
-                pair.state.as_deref().map_or(Text::plain("-"), state_text),
-                Text::plain(match (pair.made, &pair.state) {
-                    (true, _) => "created now",
-                    (false, Some(_)) => "created before",
-                    (false, None) => "would be created",
-                }),
-                Text::plain(output::first_line(pair.failed.error.as_deref().unwrap_or_default(), 60)),
-            ]
-        });
-        out.table(&["FAILED", "SCHEDULED AT", "NEW RUN", "STATE", "", "ERROR"], rows.collect())?;
+        let layout = |precision, error_min| redriven.layout(out, precision, error_min);
+        let (seconds, minutes) = (Precision::Seconds, Precision::Minutes);
+        let layouts = [(seconds, Some(ERROR_MAX)), (minutes, Some(ERROR_MIN)), (minutes, None)];
+        fit::first_that_fits(out, layouts.map(|(precision, error_min)| layout(precision, error_min)))?;
         if let Some(next) = &redriven.next_from {
             let when = if redriven.is_cut(self.limit) { "" } else { ", when the new runs have ended" };
             output::note_line(&format!("there are more; continue with --from {}{when}", out.time(next)));
@@ -153,7 +144,35 @@ impl Redrive {
 }
 
 impl Redriven {
-    /// Whether more failed runs remain because of --limit. Otherwise, no more runs of the job may wait at present.
+    /// The table; without `error_min`, it has no errors.
+    fn layout(&self, out: Output, precision: Precision, error_min: Option<usize>) -> Layout {
+        let items = &self.items;
+        let ids = ShortIds::of(items.iter().flat_map(|pair| [pair.failed.id.as_str(), pair.run.as_str()]));
+        let instants = items.iter().map(|pair| pair.failed.scheduled_at.as_str());
+        let (zone, times) = fit::times_to(precision, out, instants);
+        let new = |pair: &Pair| match pair.state {
+            Some(_) => Text::plain(ids.short(&pair.run)),
+            None => Text::plain("would be created"),
+        };
+        let when = |pair: &Pair| match (pair.made, &pair.state) {
+            (true, _) => Text::plain("created now"),
+            (false, Some(_)) => Text::plain("created before"),
+            (false, None) => Text::plain(""),
+        };
+        let mut columns = vec![
+            Column::whole("FAILED", items.iter().map(|pair| Text::plain(ids.short(&pair.failed.id)))),
+            Column::whole(format!("SCHEDULED{zone}"), times.iter().map(Text::plain)),
+            Column::whole("NEW RUN", items.iter().map(new)),
+            Column::whole("STATE", items.iter().map(|pair| state_text(pair.state.as_deref().unwrap_or_default()))),
+            Column::whole("", items.iter().map(when)),
+        ];
+        let error =
+            |pair: &Pair| Text::plain(output::first_line(pair.failed.error.as_deref().unwrap_or_default(), ERROR_MAX));
+        columns.extend(error_min.map(|min| Column::cut("ERROR", min, items.iter().map(error))));
+        Layout::of(columns)
+    }
+
+    /// Whether failed runs remain because of --limit. The other reason is that no more runs of the job may wait at present.
     fn is_cut(&self, limit: u32) -> bool {
         self.next_from.is_some() && self.items.len() >= limit as usize
     }
@@ -194,7 +213,7 @@ async fn failed_jobs(client: &Client, from: DbTime, labels: &[String]) -> anyhow
         }
     }
     if !found.is_empty() {
-        // Also without labels: a deleted job has runs, but cannot be redriven.
+        // Needed even without labels: a deleted job still has runs, but they cannot be redriven.
         let selected: HashSet<String> = job::names_with(client, labels).await?.into_iter().collect();
         found.retain(|job| selected.contains(job));
     }

@@ -17,6 +17,7 @@ use super::{
     explanation, ids,
     job::{self, PageFlags, job_ref},
     redrive::{self, Redrive},
+    run_period::Period,
     run_table,
     started::Wait,
 };
@@ -38,6 +39,9 @@ Examples:
   everytick run list --flow 01a1e327-d180-8de1
   everytick run list --from yesterday --to '2h ago'
   everytick run list --from 2026-11-16 -o json | jq -r '.items[].id'
+
+--from and --to select by the time at which a run is listed: its tick or request. Runs of a backfill are listed one hour before the
+creation of the backfill, whatever their ticks are; --cause backfill finds them.
 
 The list includes skipped ticks with the reason. A range of skipped ticks is one line. The table shows short ids, which commands
 accept, and fits 80 columns; `run get` and -o json show everything.";
@@ -127,10 +131,10 @@ pub(crate) struct List {
 
 #[derive(Debug, Args)]
 pub(crate) struct RunFilter {
-    /// List only runs scheduled at this time or later
+    /// List only runs of this time or later: of the tick or request; for a backfill, one hour before its creation
     #[arg(long, visible_alias = "since", value_name = "TIME", allow_hyphen_values = true)]
     from: Option<InstantText>,
-    /// List only runs scheduled before this time
+    /// List only runs before this time, which is the same as for --from
     #[arg(long, visible_alias = "until", value_name = "TIME", allow_hyphen_values = true)]
     to: Option<InstantText>,
     /// List only runs in this state: waiting, running, succeeded, failed, cancelled or skipped; repeatable
@@ -194,11 +198,18 @@ impl RunFilter {
             }
         }
         request = request.query_some("flow", self.flow.as_deref());
-        for (name, text) in [("from", &self.from), ("to", &self.to)] {
-            let read = |text| out.times().read(name, text, Lean::Past, zone.as_deref());
-            request = request.query_some(name, text.as_ref().map(read).transpose()?);
+        let read = |name: &str, text: &Option<InstantText>| {
+            text.as_ref().map(|text| out.times().read(name, text, Lean::Past, zone.as_deref())).transpose()
+        };
+        let period = Period { from: read("from", &self.from)?, to: read("to", &self.to)? };
+        request = request.query_some("from", period.from).query_some("to", period.to);
+        let list = request.list(page.limit, page.cursor).await?;
+        let out = out.in_zone(zone.as_deref());
+        if out.is_json() {
+            return Ok(out.json(&list)?);
         }
-        print_list(out.in_zone(zone.as_deref()), request.list(page.limit, page.cursor).await?)
+        print_list(out, &list)?;
+        period.note(client, out, job, &list).await
     }
 }
 
@@ -328,17 +339,14 @@ async fn print_log(client: &Client, out: Output, id: &str) -> anyhow::Result<boo
     Ok(printed)
 }
 
-pub(crate) fn print_list(out: Output, answer: Page) -> anyhow::Result<()> {
-    if out.is_json() {
-        return Ok(out.json(&answer)?);
-    }
+fn print_list(out: Output, answer: &Page) -> anyhow::Result<()> {
     let runs: Vec<RunView> = answer.read()?;
     if runs.is_empty() {
-        note_none(&answer);
+        note_none(answer);
         return Ok(());
     }
     run_table::print(out, &runs)?;
-    note_more(&answer);
+    note_more(answer);
     Ok(())
 }
 
@@ -379,14 +387,18 @@ fn print_run(out: Output, run: RunView) -> anyhow::Result<()> {
         ("Because", Text::plain(run.because())),
         ("Attempt", Text::plain(attempt)),
         ("Node", some(&run.node)),
-        ("Worker", some(&run.worker)),
+        ("Worker", if run.is_accepted() { Text::plain("") } else { some(&run.worker) }),
+        ("Receiver", Text::plain(run.receiver())),
         ("Started", out.time_of(run.started_at.as_ref())),
         ("Finished", out.time_of(run.finished_at.as_ref())),
         ("Took", Text::plain(run.duration())),
         ("Error", Text::new(run.error.as_deref().unwrap_or_default(), Tone::Bad)),
-        ("Output", some(&run.output)),
+        ("Output", some(&run.output).raw()),
     ])?)
 }
+
+/// Instead of the worker of an attempt to which the receiver answered 202.
+const ACCEPTED: &str = "receiver (202)";
 
 fn print_attempts(out: Output, answer: Page) -> anyhow::Result<()> {
     let attempts: Vec<AttemptView> = answer.read()?;
@@ -394,7 +406,7 @@ fn print_attempts(out: Output, answer: Page) -> anyhow::Result<()> {
         output::note_line("no attempts yet");
         return Ok(());
     }
-    // A node or a worker makes an attempt. The column of the other is left out unless some attempt has it.
+    // An attempt has a node or a worker. Show each of these columns only if an attempt has a value for it.
     let by_node = attempts.iter().any(|attempt| attempt.node.is_some());
     let by_worker = attempts.iter().any(|attempt| attempt.worker.is_some());
     let shown = |column: &&str| match *column {
@@ -404,13 +416,14 @@ fn print_attempts(out: Output, answer: Page) -> anyhow::Result<()> {
     };
     let columns = ["ATTEMPT", "OUTCOME", "STARTED", "TOOK", "NODE", "WORKER", "ERROR"];
     let rows = attempts.into_iter().map(|attempt| {
+        let is_accepted = attempt.node.is_some() && attempt.worker.is_some();
         let cells = [
             Text::number(attempt.attempt.to_string()),
             state_text(attempt.outcome.as_deref().unwrap_or("in progress")),
             out.time_of(attempt.started_at.as_ref()),
             Text::number(took(attempt.duration_ms)),
             Text::plain(attempt.node.unwrap_or_default()),
-            Text::plain(attempt.worker.unwrap_or_default()),
+            Text::plain(if is_accepted { ACCEPTED.to_owned() } else { attempt.worker.unwrap_or_default() }),
             Text::plain(output::first_line(&attempt.error.unwrap_or_default(), 100)),
         ];
         columns.iter().zip(cells).filter(|(column, _)| shown(column)).map(|(_, cell)| cell).collect()
@@ -445,6 +458,20 @@ impl RunView {
         reason.map(|reason| reason_words(reason, None)).unwrap_or_default()
     }
 
+    /// Whether a receiver has answered 202 to this attempt. Then the node that sent it is known, and `worker` is the kind of target; a
+    /// run that a worker claimed has no node.
+    fn is_accepted(&self) -> bool {
+        self.node.is_some() && self.worker.is_some()
+    }
+
+    fn receiver(&self) -> &'static str {
+        match (self.is_accepted(), State::from_word(&self.state)) {
+            (false, _) => "",
+            (true, Some(State::Claimed)) => "answered 202; its report is awaited",
+            (true, _) => "answered 202 and reports later",
+        }
+    }
+
     /// State and tick, for the list of jobs.
     pub(crate) fn summary(&self, out: Output) -> Text {
         self.state().and(&format!(" {}", out.time(&self.scheduled_at)))
@@ -455,7 +482,7 @@ pub(crate) fn took(millis: Option<u64>) -> String {
     millis.map(|millis| Span::millis(millis).to_string()).unwrap_or_default()
 }
 
-/// The word for `claimed` in tables: what a user calls such a run. JSON has the words of the API.
+/// Tables show the state `claimed` as this word, which users know. JSON has the words of the API.
 pub(crate) const RUNNING: &str = "running";
 
 /// The state as tables show it.

@@ -3,25 +3,28 @@
 
 use std::{
     io::{self, IsTerminal, Write},
-    net::SocketAddr,
     path::PathBuf,
+    sync::Arc,
     time::Duration,
 };
 
 use anyhow::Context;
 use clap::{Args, builder::BoolishValueParser};
+use everytick_api::{AllowedHost, PublicUrl, TLS_CHECK_EVERY, Tls};
 use everytick_domain::time::{DbTime, Span};
 use everytick_store::PostgresStore;
 use tokio::{
-    net::TcpListener,
     signal::unix::{Signal, SignalKind, signal},
+    sync::Notify,
     task::JoinHandle,
 };
 use tokio_util::sync::CancellationToken;
 
 use super::number::whole;
 use crate::{
-    config::{AddressRange, DatabaseUrl, DnsServer, File, Listen, Settings},
+    config::{AddressRange, Auth, DatabaseUrl, DnsServer, File, Listen, SERVER_DEFAULT, Settings, TlsClientAuth},
+    failure::Failure,
+    listen,
     logging::{self, LogFormat, LogLevel},
     node, output,
 };
@@ -39,6 +42,7 @@ everytick.toml:
   drain_timeout = \"1m\"
   allow_webhook_range = [\"10.0.0.0/8\"]
 
+With --tls-cert, SIGHUP reads the certificate again; a changed file is found within 30 s.
 SIGTERM or Ctrl-C stops the node gracefully: runs in progress have --drain-timeout to end.
 A second signal stops it at once.
 With SQLite, all data is in one file, and only one process may open it.
@@ -55,9 +59,78 @@ const STOP_SLACK: Duration = Duration::from_secs(30);
 /// Each field is a flag, a variable and a key of `everytick.toml`. `None` means that neither flag nor variable is set.
 #[derive(Debug, Default, Args)]
 pub(crate) struct ServeFlags {
-    /// Serve the API on this loopback address [default: 127.0.0.1:8640]
-    #[arg(long, env = "EVERYTICK_LISTEN", value_name = "ADDRESS", help_heading = "Node")]
-    pub(crate) listen: Option<Listen>,
+    /// Serve the API on this address or Unix socket (unix:PATH); repeatable [default: 127.0.0.1:8640]
+    #[arg(
+        long,
+        env = "EVERYTICK_LISTEN",
+        value_name = "ADDRESS",
+        value_delimiter = ',',
+        num_args = 1,
+        action = clap::ArgAction::Append,
+        help_heading = "Node"
+    )]
+    pub(crate) listen: Option<Vec<Listen>>,
+    /// Serve HTTPS on the TCP listeners, with the certificate (PEM, then the intermediates) in this file
+    #[arg(long, env = "EVERYTICK_TLS_CERT", value_name = "FILE", help_heading = "TLS")]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// Read the private key of --tls-cert from this PEM file, which other users may not read
+    #[arg(long, env = "EVERYTICK_TLS_KEY", value_name = "FILE", help_heading = "TLS")]
+    pub(crate) tls_key: Option<PathBuf>,
+    /// Accept certificates of clients that the authorities in this PEM file issued
+    #[arg(long, env = "EVERYTICK_TLS_CLIENT_CA", value_name = "FILE", help_heading = "TLS")]
+    pub(crate) tls_client_ca: Option<PathBuf>,
+    /// Ask clients for a certificate of --tls-client-ca [default: none]
+    #[arg(long, env = "EVERYTICK_TLS_CLIENT_AUTH", value_name = "MODE", help_heading = "TLS")]
+    pub(crate) tls_client_auth: Option<TlsClientAuth>,
+    /// Allow plain HTTP on addresses that are not loopback: others on the network can read tokens and payloads
+    #[arg(
+        long,
+        env = "EVERYTICK_INSECURE_HTTP",
+        value_name = "BOOL",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        value_parser = BoolishValueParser::new(),
+        hide_possible_values = true,
+        help_heading = "TLS"
+    )]
+    pub(crate) insecure_http: Option<bool>,
+    /// Clients reach the API at this URL, such as https://jobs.example.org: accept its Host and Origin
+    #[arg(long, env = "EVERYTICK_PUBLIC_URL", value_name = "URL", help_heading = "Node")]
+    pub(crate) public_url: Option<PublicUrl>,
+    /// Accept this Host in requests, such as jobs.internal or localhost:9000; repeatable
+    #[arg(
+        long,
+        env = "EVERYTICK_ALLOW_HOST",
+        value_name = "NAME",
+        value_delimiter = ',',
+        num_args = 1,
+        action = clap::ArgAction::Append,
+        help_heading = "Node"
+    )]
+    pub(crate) allow_host: Option<Vec<AllowedHost>>,
+    /// Require a token: auto (once one exists, and with --enable-shell), required, or open (never) [default: auto]
+    #[arg(long, env = "EVERYTICK_AUTH", value_name = "MODE", help_heading = "Access")]
+    pub(crate) auth: Option<Auth>,
+    /// Create the first token, with the role admin, from this file
+    #[arg(long, env = "EVERYTICK_BOOTSTRAP_TOKEN_FILE", value_name = "FILE", help_heading = "Access")]
+    pub(crate) bootstrap_token_file: Option<PathBuf>,
+    /// Refuse tokens that live longer than this [default: 366d]
+    #[arg(long, env = "EVERYTICK_TOKEN_TTL_MAX", value_name = "DURATION", help_heading = "Access")]
+    pub(crate) token_ttl_max: Option<Span>,
+    /// Allow tokens that never expire
+    #[arg(
+        long,
+        env = "EVERYTICK_ALLOW_TOKENS_WITHOUT_EXPIRY",
+        value_name = "BOOL",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        value_parser = BoolishValueParser::new(),
+        hide_possible_values = true,
+        help_heading = "Access"
+    )]
+    pub(crate) allow_tokens_without_expiry: Option<bool>,
     /// Store the SQLite database in this directory [default: ./everytick-data]
     #[arg(long, env = "EVERYTICK_DATA_DIR", value_name = "DIR", help_heading = "Node")]
     pub(crate) data_dir: Option<PathBuf>,
@@ -178,6 +251,9 @@ pub(crate) fn run(flags: ServeFlags, file: File) -> anyhow::Result<()> {
     forbid_dumps();
     raise_file_limit();
     warn_of_unverified(&settings.database);
+    if settings.auth == Auth::Open {
+        tracing::warn!("--auth open: every program on this machine may do everything, whatever tokens exist");
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let served = runtime.block_on(serve(&settings));
     // Do not wait for tasks that are still running.
@@ -188,11 +264,17 @@ pub(crate) fn run(flags: ServeFlags, file: File) -> anyhow::Result<()> {
 
 async fn serve(settings: &Settings) -> anyhow::Result<()> {
     let mut signals = Signals::listen()?;
-    let listener = bind(settings.listen).await?;
-    let address = listener.local_addr()?;
+    let tls = settings.tls.clone().map(Tls::load).transpose().map_err(Failure::usage)?;
+    // Before the start, which may take long: without a handler, SIGHUP ends the process.
+    let hangup = tls.is_some().then(|| signal(SignalKind::hangup())).transpose()?;
+    let mut bound = listen::bind(&settings.listen, tls.as_ref()).await?;
     let stopping = CancellationToken::new();
-    let mut node = node::start(settings, listener, stopping.clone()).await?;
-    announce(settings, address, &node.next_ticks);
+    let listeners = std::mem::take(&mut bound.listeners);
+    let mut node = node::start(settings, listeners, &bound.addresses, stopping.clone()).await?;
+    if let (Some(tls), Some(hangup)) = (tls, hangup) {
+        reload_certificate(tls, hangup);
+    }
+    announce(settings, &bound.servers, &node.next_ticks);
 
     let ended = tokio::select! {
         ended = &mut node.ended => Some(ended),
@@ -221,6 +303,17 @@ async fn serve(settings: &Settings) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Reloads the certificate at SIGHUP and when its files change.
+fn reload_certificate(tls: Tls, mut hangup: Signal) {
+    let asked = Arc::new(Notify::new());
+    tokio::spawn(tls.watch(TLS_CHECK_EVERY, asked.clone()));
+    tokio::spawn(async move {
+        while hangup.recv().await.is_some() {
+            asked.notify_one();
+        }
+    });
+}
+
 /// A running node.
 #[derive(Debug)]
 pub(crate) struct Running {
@@ -234,17 +327,6 @@ pub(crate) struct Running {
 pub(crate) struct NextTick {
     pub(crate) job: String,
     pub(crate) at: DbTime,
-}
-
-async fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
-    TcpListener::bind(address).await.map_err(|error| match error.kind() {
-        io::ErrorKind::AddrInUse => {
-            anyhow::anyhow!(
-                "{address} is in use; is everytick already running there? Choose another address with --listen"
-            )
-        }
-        _ => anyhow::Error::new(error).context(format!("could not listen on {address}")),
-    })
 }
 
 /// Disables core files, and stops other processes of this user from reading the memory, which contains secrets and payloads.
@@ -281,28 +363,32 @@ fn raise_file_limit() {
     }
 }
 
-/// Prints the address and the database: as a banner on stdout, or as a log record if the log is JSON.
-fn announce(settings: &Settings, address: SocketAddr, next_ticks: &[NextTick]) {
+/// Prints the addresses and the database: as a banner on stdout, or as a log record if the log is JSON.
+fn announce(settings: &Settings, servers: &[String], next_ticks: &[NextTick]) {
     if settings.log_format == LogFormat::Json {
-        tracing::info!(%address, database = %settings.database.shown(), node = settings.node_name, "listening on http://{address}");
+        let all = servers.join(", ");
+        tracing::info!(address = %all, database = %settings.database.shown(), node = settings.node_name, "listening on {all}");
         return;
     }
     let mut out = io::stdout().lock();
     let colour = output::colour_wanted() && out.is_terminal();
     // A closed stdout must not stop the server.
-    let _ = out.write_all(banner(settings, address, next_ticks, colour).as_bytes()).and_then(|()| out.flush());
+    let _ = out.write_all(banner(settings, servers, next_ticks, colour).as_bytes()).and_then(|()| out.flush());
 }
 
-fn banner(settings: &Settings, address: SocketAddr, next_ticks: &[NextTick], colour: bool) -> String {
+fn banner(settings: &Settings, servers: &[String], next_ticks: &[NextTick], colour: bool) -> String {
     let (bold, dim, off) = if colour { ("\x1b[1m", "\x1b[2m", "\x1b[0m") } else { ("", "", "") };
-    let mut text = format!(
-        "{bold}everytick {}{off}\n  listening on {bold}http://{address}{off}\n  data in {}\n",
-        env!("CARGO_PKG_VERSION"),
-        settings.database.shown(),
-    );
+    let mut text = format!("{bold}everytick {}{off}\n", env!("CARGO_PKG_VERSION"));
+    for server in servers {
+        text += &format!("  listening on {bold}{server}{off}\n");
+    }
+    if let Some(public) = &settings.public_url {
+        text += &format!("  public URL {bold}{}{off}\n", public.as_str());
+    }
+    text += &format!("  data in {}\n", settings.database.shown());
     if next_ticks.is_empty() {
         text += "  no upcoming ticks; in another terminal, create a job and start a worker for its runs:\n";
-        for step in first_steps(address) {
+        for step in first_steps(servers) {
             text += &format!("    {step}\n");
         }
     } else {
@@ -315,9 +401,11 @@ fn banner(settings: &Settings, address: SocketAddr, next_ticks: &[NextTick], col
 }
 
 /// Commands that succeed on a server with any settings: a worker needs neither `--enable-shell` nor a reachable receiver.
-fn first_steps(address: SocketAddr) -> [String; 3] {
-    let server =
-        if address == Listen::default().address() { String::new() } else { format!(" --server http://{address}") };
+fn first_steps(servers: &[String]) -> [String; 3] {
+    let server = match servers.first() {
+        Some(server) if server != SERVER_DEFAULT => format!(" --server {server}"),
+        _ => String::new(),
+    };
     FIRST_STEPS.map(|step| format!("everytick{server} {step}"))
 }
 
@@ -350,18 +438,22 @@ mod tests {
 
     #[test]
     fn the_banner_shows_the_address_the_database_and_how_to_create_a_job() {
-        let text = banner(&settings(), "127.0.0.1:8640".parse().unwrap(), &[], false);
+        let text = banner(&settings(), &[SERVER_DEFAULT.to_owned()], &[], false);
         assert!(text.contains("\n  listening on http://127.0.0.1:8640\n"), "{text}");
         assert!(text.contains("\n  data in data/everytick.db\n"), "{text}");
         assert!(text.contains("\n    everytick job create hello --every 10s --queue hello\n"), "{text}");
-        let text = banner(&settings(), "127.0.0.1:9000".parse().unwrap(), &[], false);
+        let servers = ["http://127.0.0.1:9000".to_owned(), "unix:/run/api.sock".to_owned()];
+        let public_url = Some("https://jobs.example.org".parse().unwrap());
+        let text = banner(&Settings { public_url, ..settings() }, &servers, &[], false);
+        assert!(text.contains("  listening on http://127.0.0.1:9000\n  listening on unix:/run/api.sock\n"), "{text}");
+        assert!(text.contains("\n  public URL https://jobs.example.org\n"), "{text}");
         assert!(text.contains("everytick --server http://127.0.0.1:9000 job create"), "{text}");
     }
 
     #[test]
     fn the_banner_lists_the_next_ticks() {
         let next = NextTick { job: "nightly".to_owned(), at: "2026-11-16T07:00:00Z".parse().unwrap() };
-        let text = banner(&settings(), "127.0.0.1:8640".parse().unwrap(), &[next], false);
+        let text = banner(&settings(), &[SERVER_DEFAULT.to_owned()], &[next], false);
         assert!(text.contains("next ticks:\n    2026-11-16T07:00:00Z  nightly\n"), "{text}");
         assert!(!text.contains("job create"), "{text}");
     }

@@ -1,5 +1,5 @@
 //! Parses the command line, and turns every error of clap into a sentence: which argument, which value, and what would be right.
-//! This is the only place that knows clap's errors.
+//! Only this file knows clap's errors.
 
 use std::{error::Error as _, ffi::OsString};
 
@@ -12,7 +12,7 @@ use everytick_domain::wrong_input::nearest;
 use super::Cli;
 use crate::failure::Failure;
 
-/// The command line, or why it is wrong. Prints the help or the version and ends the process, if that is what was asked for.
+/// The command line, or why it is wrong. Prints the help or the version and ends the process, if the arguments request it.
 pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Cli, Failure> {
     let args = join_negative(args.into_iter().collect());
     Cli::try_parse_from(&args).map_err(|error| match error.kind() {
@@ -131,7 +131,8 @@ impl Line {
         self.command.get_subcommands().map(|command| command.get_name().to_owned()).collect()
     }
 
-    /// The flag or the positional argument. A value that is not on the command line comes from a variable.
+    /// The name of the flag or positional argument. If the flag is not on the command line, its value came from its variable, so
+    /// the text names the variable too.
     fn named(&self, arg: &str) -> String {
         let flag = name(arg);
         let given = |written: &String| written == &flag || written.starts_with(&format!("{flag}="));
@@ -185,6 +186,15 @@ impl Line {
         }
         if let Some(sentence) = self.unquoted_cron() {
             return sentence;
+        }
+        if arg.starts_with('-') && !arg.starts_with("--") && arg.len() > 1 {
+            let short = self.command.get_arguments().filter_map(Arg::get_short).filter(|short| *short != 'h');
+            let known: Vec<String> = short.map(|short| format!("-{short}")).collect();
+            let known = known.join(", ");
+            let path = &self.path;
+            return format!(
+                "{arg} is not a flag of `{path}`, which has {known}; a name begins with a letter or a digit"
+            );
         }
         let before =
             self.args.iter().position(|written| written == arg).and_then(|at| self.args.get(at.checked_sub(1)?));
@@ -283,6 +293,12 @@ mod tests {
             ("cron|next", &["<EXPR>", "everytick cron next"]),
             ("serve|--enable-shell|yes", &["--enable-shell", "\"yes\"", "--enable-shell=yes"]),
             ("serve|--enable-shell=maybe", &["--enable-shell", "\"maybe\"", "true nor false"]),
+            ("job|get|-x", &["-x is not a flag of `everytick job get`", "-o", "begins with a letter"]),
+            ("job|create|-x|--queue|q", &["-x is not a flag", "-f, ", "begins with a letter"]),
+            ("job|create|x|--env|FOO|--shell|date", &["--env: \"FOO\" has no value", "\"FOO=value\""]),
+            ("job|create|x|--env|=a|--shell|date", &["--env: \"=a\" has no name", "\"NAME=a\""]),
+            ("job|create|x|--shell|", &["--shell: the value is empty"]),
+            ("job|create|x|--url| ", &["--url: the value is empty"]),
             ("run|get|a|b", &["\"b\"", "in quotes"]),
         ] {
             let message = refused(line);

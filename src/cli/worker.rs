@@ -11,7 +11,8 @@ use std::{
 
 use anyhow::Context as _;
 use clap::Args;
-use everytick_worker::{Context, Event, Failure, Worker};
+use everytick_domain::wrong_input::os_error;
+use everytick_worker::{Context, Event, Failure, Server, Worker};
 use rustix::{
     fs::{Access, access},
     process::{Pid, Signal, kill_process_group},
@@ -23,7 +24,11 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::{client::Client, failure, logging, output::take_text};
+use crate::{
+    credentials::{Credential, SECRET_VARIABLES},
+    failure, logging,
+    output::take_text,
+};
 
 pub(crate) const AFTER_HELP: &str = "\
 Examples:
@@ -73,16 +78,19 @@ fn worker_name(name: &str) -> Result<String, String> {
 }
 
 impl WorkerFlags {
-    pub(crate) async fn run(self, server: &str) -> anyhow::Result<()> {
+    pub(crate) async fn run(self, server: Server, credential: &Credential) -> anyhow::Result<()> {
         // Checked first: a worker that cannot start its command must not claim runs.
         check_command(&self.command)?;
-        Client::new(server)?;
         logging::start_lines()?;
         let (stop, stop_now) = (CancellationToken::new(), CancellationToken::new());
-        let mut worker = Worker::new(server, &self.queue)?
+        let mut worker = Worker::of(server, &self.queue)
+            .map_err(|error| failure::Failure::usage(error.to_string()))?
             .concurrency(self.concurrency.into())
             .stop_grace(TERM_GRACE + KILL_GRACE)
             .stop_now(stop_now.clone());
+        if let Some(token) = credential.worker_token() {
+            worker = worker.with_token(token);
+        }
         if let Some(name) = &self.name {
             worker = worker.named(name);
         }
@@ -158,7 +166,12 @@ async fn run(settings: RunSettings, context: Context) -> Result<String, Failure>
     let (program, arguments) =
         settings.command.split_first().ok_or_else(|| Failure::for_good("there is no command"))?;
     let run = context.run();
-    let mut child = Command::new(program)
+    let mut command = Command::new(program);
+    // The command may not act as this worker.
+    for variable in SECRET_VARIABLES {
+        command.env_remove(variable);
+    }
+    let mut child = command
         .args(arguments)
         .env("EVERYTICK_RUN", &run.id)
         .env("EVERYTICK_JOB", &run.job)
@@ -174,7 +187,7 @@ async fn run(settings: RunSettings, context: Context) -> Result<String, Failure>
         .process_group(0)
         .kill_on_drop(true)
         .spawn()
-        .map_err(|error| Failure::new(format!("could not start {program:?}: {error}")))?;
+        .map_err(|error| Failure::new(format!("could not start {program:?}: {}", os_error(&error))))?;
     let group = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
     let ended = wait_for_command(&mut child, &context);
     tokio::pin!(ended);

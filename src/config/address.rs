@@ -1,29 +1,40 @@
 //! Addresses in settings. Each is a flag, a variable and a key of `everytick.toml`, with one message for all of them.
 
 use std::{
+    fmt,
     net::{IpAddr, SocketAddr},
+    path::PathBuf,
     str::FromStr,
 };
 
 use ipnet::IpNet;
-use serde::Deserialize;
+use serde::{
+    Deserialize, Deserializer,
+    de::{self, SeqAccess, Visitor},
+};
 
 const DNS_PORT: u16 = 53;
 
-/// An IP address and a port. `localhost` means 127.0.0.1.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+/// Where the API listens: an IP address and a port (`localhost` means 127.0.0.1), or a Unix socket.
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
 #[serde(try_from = "String")]
-pub(crate) struct Listen(SocketAddr);
+pub(crate) enum Listen {
+    Tcp(SocketAddr),
+    Unix(PathBuf),
+}
 
 impl Default for Listen {
     fn default() -> Self {
-        Self(SocketAddr::from(([127, 0, 0, 1], 8640)))
+        Self::Tcp(SocketAddr::from(([127, 0, 0, 1], 8640)))
     }
 }
 
-impl Listen {
-    pub(crate) const fn address(self) -> SocketAddr {
-        self.0
+impl fmt::Display for Listen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => address.fmt(f),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
     }
 }
 
@@ -31,12 +42,53 @@ impl FromStr for Listen {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong =
-            |_| format!("{text:?} is not an address to listen on; write it like \"127.0.0.1:8640\" or \"[::1]:8640\"");
-        match text.strip_prefix("localhost:") {
-            Some(port) => format!("127.0.0.1:{port}").parse().map(Self).map_err(wrong),
-            None => text.parse().map(Self).map_err(wrong),
+        if let Some(path) = text.strip_prefix("unix:") {
+            let path = PathBuf::from(path);
+            return if path.file_name().is_some() {
+                Ok(Self::Unix(path))
+            } else {
+                Err(format!("{text:?} names no socket; write it like \"unix:/run/everytick/api.sock\""))
+            };
         }
+        let wrong = |_| {
+            format!(
+                "{text:?} is not an address to listen on; write it like \"127.0.0.1:8640\", \"[::1]:8640\" or \
+                 \"unix:/run/everytick/api.sock\""
+            )
+        };
+        match text.strip_prefix("localhost:") {
+            Some(port) => format!("127.0.0.1:{port}").parse().map(Self::Tcp).map_err(wrong),
+            None => text.parse().map(Self::Tcp).map_err(wrong),
+        }
+    }
+}
+
+/// The key `listen` of `everytick.toml`: one address, or a list.
+#[derive(Debug)]
+pub(crate) struct ListenKey(pub(crate) Vec<Listen>);
+
+impl<'de> Deserialize<'de> for ListenKey {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct OneOrMany;
+
+        impl<'de> Visitor<'de> for OneOrMany {
+            type Value = ListenKey;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an address or a list of addresses")
+            }
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<ListenKey, E> {
+                text.parse().map(|one| ListenKey(vec![one])).map_err(E::custom)
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<ListenKey, A::Error> {
+                let mut all = Vec::new();
+                while let Some(one) = list.next_element()? {
+                    all.push(one);
+                }
+                Ok(ListenKey(all))
+            }
+        }
+        deserializer.deserialize_any(OneOrMany)
     }
 }
 
@@ -88,6 +140,18 @@ read_from_text! { Listen AddressRange DnsServer }
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_address_to_listen_on_is_tcp_or_a_unix_socket_and_is_shown_as_written() {
+        for text in ["127.0.0.1:8640", "[::1]:1", "unix:/run/everytick/api.sock", "unix:api.sock"] {
+            assert_eq!(text.parse::<Listen>().unwrap().to_string(), text);
+        }
+        assert_eq!("localhost:1".parse::<Listen>().unwrap().to_string(), "127.0.0.1:1");
+        for text in ["", "unix:", "unix:/", "unix:..", "8640", "host:1"] {
+            let message = text.parse::<Listen>().unwrap_err();
+            assert!(message.contains(&format!("{text:?}")) && message.contains("api.sock"), "{message}");
+        }
+    }
 
     #[test]
     fn a_single_address_is_a_range_and_a_dns_server_has_the_default_port() {

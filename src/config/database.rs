@@ -31,7 +31,11 @@ impl fmt::Debug for DatabaseUrl {
 impl DatabaseUrl {
     /// Parses the value of the flag, variable or key `database_url`.
     pub(crate) fn read(text: &str) -> Result<Self, Failure> {
-        text.parse().map_err(|wrong| Failure::usage(format!("--database-url {wrong}")))
+        Self::read_named(text, "--database-url")
+    }
+
+    fn read_named(text: &str, name: &str) -> Result<Self, Failure> {
+        text.parse().map_err(|wrong| Failure::usage(format!("{name} {wrong}")))
     }
 
     /// The URL for messages: without password and parameters.
@@ -80,21 +84,23 @@ pub(crate) struct DatabaseSource {
 const URL_BYTES_MAX: u64 = 16 * 1024;
 
 impl DatabaseSource {
-    fn read(self) -> Result<Option<DatabaseUrl>, Failure> {
+    /// `named` has the names of both settings where they are set.
+    fn read(self, named: [&str; 2]) -> Result<Option<DatabaseUrl>, Failure> {
+        let [url, url_file] = named;
         match (self.url, self.url_file) {
             (None, None) => Ok(None),
-            (Some(text), None) => DatabaseUrl::read(&text).map(Some),
-            (None, Some(path)) => Self::read_file(&path).map(Some),
+            (Some(text), None) => DatabaseUrl::read_named(&text, url).map(Some),
+            (None, Some(path)) => Self::read_file(&path, url_file).map(Some),
             (Some(_), Some(path)) => Err(Failure::usage(format!(
-                "--database-url and --database-url-file {} both name the database; set only one of them",
+                "{url} and {url_file} {} both name the database; set only one of them",
                 path.display()
             ))),
         }
     }
 
     /// No message repeats the content of the file: it may contain a password.
-    fn read_file(path: &Path) -> Result<DatabaseUrl, Failure> {
-        let wrong = |what: &str| Failure::usage(format!("--database-url-file: {} {what}", path.display()));
+    fn read_file(path: &Path, named: &str) -> Result<DatabaseUrl, Failure> {
+        let wrong = |what: &str| Failure::usage(format!("{named}: {} {what}", path.display()));
         let mut text = String::new();
         let read = fs::File::open(path).and_then(|file| file.take(URL_BYTES_MAX + 1).read_to_string(&mut text));
         match read {
@@ -108,9 +114,10 @@ impl DatabaseSource {
 /// The database that flags and variables name, else the one in the settings file, else the file in the data directory.
 pub(crate) fn database(flags: DatabaseSource, data_dir: Option<PathBuf>, file: &File) -> Result<DatabaseUrl, Failure> {
     let file_source = DatabaseSource { url: file.database_url.clone(), url_file: file.database_url_file.clone() };
-    let url = match flags.read()? {
+    let places = ["database_url", "database_url_file"].map(|key| file.places.of(key));
+    let url = match flags.read(["--database-url", "--database-url-file"])? {
         Some(url) => Some(url),
-        None => file_source.read()?,
+        None => file_source.read([&places[0], &places[1]])?,
     };
     Ok(url.unwrap_or_else(|| {
         let data_dir = data_dir.or_else(|| file.data_dir.clone()).unwrap_or_else(|| PathBuf::from(DATA_DIR_DEFAULT));

@@ -1,11 +1,13 @@
 //! Reads `everytick.toml`. An error names the file, the line, the key, the value and what would be right.
 
 use std::{
+    collections::BTreeMap,
     fs, io,
     path::{Path, PathBuf},
 };
 
 use clap::{Args, CommandFactory};
+use everytick_api::{AllowedHost, PublicUrl};
 use everytick_domain::{
     time::Span,
     wrong_input::{Accepts, ReadError, nearest, os_error},
@@ -13,7 +15,7 @@ use everytick_domain::{
 use serde::Deserialize;
 use toml::{Table, Value};
 
-use super::{AddressRange, DnsServer, FILE_DEFAULT, Listen};
+use super::{AddressRange, Auth, DnsServer, FILE_DEFAULT, ListenKey, TlsClientAuth};
 use crate::{
     cli::{Cli, serve::ServeFlags},
     failure::Failure,
@@ -26,9 +28,23 @@ use crate::{
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct File {
     pub(crate) server: Option<String>,
+    pub(crate) ca_file: Option<PathBuf>,
+    pub(crate) client_cert: Option<PathBuf>,
+    pub(crate) client_key: Option<PathBuf>,
     pub(crate) output: Option<Format>,
     pub(crate) utc: Option<bool>,
-    pub(crate) listen: Option<Listen>,
+    pub(crate) listen: Option<ListenKey>,
+    pub(crate) public_url: Option<PublicUrl>,
+    pub(crate) allow_host: Option<Vec<AllowedHost>>,
+    pub(crate) tls_cert: Option<PathBuf>,
+    pub(crate) tls_key: Option<PathBuf>,
+    pub(crate) tls_client_ca: Option<PathBuf>,
+    pub(crate) tls_client_auth: Option<TlsClientAuth>,
+    pub(crate) insecure_http: Option<bool>,
+    pub(crate) auth: Option<Auth>,
+    pub(crate) bootstrap_token_file: Option<PathBuf>,
+    pub(crate) token_ttl_max: Option<Span>,
+    pub(crate) allow_tokens_without_expiry: Option<bool>,
     pub(crate) data_dir: Option<PathBuf>,
     /// Unparsed. It may contain a password, so no message repeats it.
     pub(crate) database_url: Option<String>,
@@ -52,6 +68,23 @@ pub(crate) struct File {
     pub(crate) max_jobs: Option<u64>,
     pub(crate) log_format: Option<LogFormat>,
     pub(crate) log_level: Option<LogLevel>,
+    #[serde(skip)]
+    pub(super) places: Places,
+}
+
+/// Where the keys are set, for errors that are found after the file was read.
+#[derive(Debug, Default)]
+pub(super) struct Places {
+    path: PathBuf,
+    lines: BTreeMap<String, usize>,
+}
+
+impl Places {
+    /// `everytick.toml: line 3: lease`
+    pub(super) fn of(&self, key: &str) -> String {
+        let line = self.lines.get(key).map(|line| format!("line {line}: ")).unwrap_or_default();
+        format!("{}: {line}{key}", self.path.display())
+    }
 }
 
 impl File {
@@ -59,10 +92,14 @@ impl File {
     pub(crate) fn load(named: Option<&Path>) -> anyhow::Result<Self> {
         let path = named.unwrap_or(Path::new(FILE_DEFAULT));
         match fs::read_to_string(path) {
-            Ok(text) => Self::parse(&text).map_err(|wrong| {
-                let lines: Vec<String> = wrong.iter().map(|line| format!("{}: {line}", path.display())).collect();
-                Failure::usage(lines.join("\n")).into()
-            }),
+            Ok(text) => {
+                let mut file = Self::parse(&text).map_err(|wrong| {
+                    let lines: Vec<String> = wrong.iter().map(|line| format!("{}: {line}", path.display())).collect();
+                    Failure::usage(lines.join("\n"))
+                })?;
+                file.places.path = path.to_owned();
+                Ok(file)
+            }
             Err(error) if named.is_none() && error.kind() == io::ErrorKind::NotFound => Ok(Self::default()),
             Err(error) => {
                 Err(Failure::usage(format!("could not read {}: {}", path.display(), os_error(&error))).into())
@@ -77,8 +114,21 @@ impl File {
         if !wrong.is_empty() {
             return Err(wrong);
         }
-        table.try_into().map_err(|error: toml::de::Error| vec![error.message().to_owned()])
+        let lines = table.keys().filter_map(|key| Some((key.clone(), line_of(text, key)?))).collect();
+        let file = table.try_into().map_err(|error: toml::de::Error| vec![error.message().to_owned()])?;
+        Ok(Self { places: Places { path: PathBuf::from(FILE_DEFAULT), lines }, ..file })
     }
+}
+
+/// The number of the line that sets a key, or of the section of this name.
+fn line_of(text: &str, key: &str) -> Option<usize> {
+    let sets = |line: &str| {
+        let line = line.trim_start().trim_start_matches(['[', '"']);
+        line.strip_prefix(key).is_some_and(|rest| {
+            rest.trim_start_matches(['"', ']']).trim_start().starts_with(['=', '.']) || rest.starts_with(']')
+        })
+    };
+    text.lines().position(sets).map(|line| line + 1)
 }
 
 /// The message does not repeat the line, which may contain a password.
@@ -97,8 +147,7 @@ fn syntax(text: &str, error: &toml::de::Error) -> String {
 
 /// Why the value of one key is not accepted.
 fn refusal(text: &str, key: &str, value: &Value) -> Option<String> {
-    let line = text.lines().position(|line| line.trim_start().trim_start_matches('[').starts_with(key));
-    let at = line.map(|line| format!("line {}: ", line + 1)).unwrap_or_default();
+    let at = line_of(text, key).map(|line| format!("line {line}: ")).unwrap_or_default();
     let settings = settings();
     let Some((_, kind)) = settings.iter().find(|(name, _)| name == key) else {
         let keys = || settings.iter().map(|(name, _)| name.as_str());
@@ -132,13 +181,16 @@ fn accepts(key: &str, word: &str) -> Accepts {
     let list = |example: &str| Accepts::List { example: Some(example.to_owned()) };
     match (key, word) {
         ("roles", _) => list("[\"api\"]"),
+        ("allow_host", _) => list("[\"jobs.example.org\"]"),
         ("allow_webhook_range", _) => list("[\"10.0.0.0/8\"]"),
         ("dns_server", _) => list("[\"10.0.0.53:53\"]"),
         ("max_job_share", _) => Accepts::Whole { min: Some(1), max: Some(100) },
         (_, "N") => Accepts::Whole { min: Some(1), max: None },
         (_, "DURATION") => Accepts::Duration,
         (_, "BOOL") => Accepts::YesNo,
+        ("auth", _) => Accepts::Text { example: Some("\"required\"".to_owned()) },
         ("listen", _) => Accepts::Text { example: Some("\"127.0.0.1:8640\"".to_owned()) },
+        ("public_url", _) => Accepts::Text { example: Some("\"https://jobs.example.org\"".to_owned()) },
         _ => Accepts::Text { example: None },
     }
 }
@@ -165,10 +217,17 @@ mod tests {
             ("enable_shell = \"true\"", &["enable_shell: \"true\"", "without quotes"]),
             ("roles = \"api\"", &["roles: \"api\"", "[\"api\"]"]),
             ("allow_webhook_range = \"10.0.0.0/8\"", &["allow_webhook_range", "[\"10.0.0.0/8\"]"]),
+            ("allow_webhook_range = [10]", &["allow_webhook_range: 10 in the list is not a text", "[\"10.0.0.0/8\"]"]),
+            ("roles = [\"api\", true]", &["roles: true in the list is not a text", "[\"api\"]"]),
             ("allow_webhook_range = [\"10.0.0.0/99\"]", &["allow_webhook_range: \"10.0.0.0/99\"", "10.0.0.0/8"]),
             ("dns_server = [\"dns\"]", &["dns_server: \"dns\"", "10.0.0.53:53"]),
             ("listen = \"here\"", &["listen: \"here\"", "127.0.0.1:8640"]),
             ("listen = 8640", &["listen: 8640", "\"8640\""]),
+            ("listen = [\"localhost:1\", \"here\"]", &["listen: \"here\"", "127.0.0.1:8640"]),
+            ("allow_host = \"h\"", &["allow_host: \"h\"", "[\"jobs.example.org\"]"]),
+            ("allow_host = [\"https://h\"]", &["allow_host: \"https://h\"", "without a scheme"]),
+            ("public_url = \"jobs\"", &["public_url: \"jobs\"", "https://jobs.example.org"]),
+            ("tls_client_auth = \"require\"", &["tls_client_auth", "did you mean \"required\"?"]),
             ("log_format = \"xml\"", &["log_format: \"xml\"", "text, json"]),
             ("output = \"tabel\"", &["output: \"tabel\"", "did you mean \"table\"?"]),
             ("log_level = \"loud=very\"", &["log_level", "loud=very", "write error, warn"]),

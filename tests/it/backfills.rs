@@ -20,7 +20,7 @@ fn get(server: &Server, id: &str) -> Value {
 
 #[test]
 fn a_backfill_creates_runs_for_past_ticks_and_wait_returns_when_they_have_ended() {
-    let server = Server::builder().flags(&["--enable-shell"]).start();
+    let server = Server::builder().flags(&["--enable-shell", "--auth", "open"]).start();
     let ago = hourly(&server, "j", &["--shell", "echo $EVERYTICK_CAUSE $EVERYTICK_SCHEDULED_AT; cat"]);
     let (from, to) = (ago(4), ago(1));
     let stretch = ["job", "backfill", "j", "--from", &from, "--to", &to];
@@ -49,7 +49,7 @@ fn a_backfill_creates_runs_for_past_ticks_and_wait_returns_when_they_have_ended(
 
 #[test]
 fn wait_reports_failed_runs_and_a_cancelled_backfill_creates_no_more_runs() {
-    let server = Server::builder().flags(&["--enable-shell"]).start();
+    let server = Server::builder().flags(&["--enable-shell", "--auth", "open"]).start();
     let ago = hourly(&server, "bad", &["--shell", "exit 1"]);
     let (from, to) = (ago(3), ago(1));
     let failed = server.everytick(&["job", "backfill", "bad", "--from", &from, "--to", &to, "--wait"]).failed(1);

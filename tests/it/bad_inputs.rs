@@ -10,7 +10,7 @@ use std::{
 
 use crate::support::{Done, Server};
 
-/// The issue asks for at least this many.
+/// Least number of wrong inputs in the tables of this file.
 const ROWS_MIN: usize = 120;
 
 /// Words that only authors of Rust programs know.
@@ -316,7 +316,7 @@ fn every_wrong_input_is_answered_with_its_field_its_value_and_the_remedy() {
     }
     for (method, path, body, parts) in REQUESTS {
         let text = answer(&server, method, path, body);
-        // Most rows write quotes as the JSON of the answer has them, some without.
+        // Most rows write quotes escaped, as in the JSON of the answer; some rows write them plain.
         check(&format!("{method} {path} {body}"), &format!("{text} {}", text.replace("\\\"", "\"")), parts, &mut wrong);
         rows += 1;
     }

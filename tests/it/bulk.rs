@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::support::{Server, wait_for};
 
 fn with_jobs(names: &[(&str, &str)]) -> Server {
-    let server = Server::builder().flags(&["--enable-shell"]).start();
+    let server = Server::builder().flags(&["--enable-shell", "--auth", "open"]).start();
     for (name, team) in names {
         let label = format!("team={team}");
         server.everytick(&["job", "create", name, "--every", "1h", "--label", &label, "--queue", "q"]).ok();
@@ -32,7 +32,7 @@ fn several_jobs_are_paused_and_resumed_by_name_label_or_all() {
     server.everytick(&["job", "pause", "--label", "team=y", "--yes"]).ok();
     assert_eq!(paused(&server), ["c"]);
 
-    // Of all jobs, only those that are not paused yet are changed.
+    // `--all` changes only the jobs that are not paused yet.
     let report = server.everytick(&["job", "pause", "--all", "--yes", "-o", "json"]).json();
     assert_eq!((&report["done"], &report["failed"]), (&Value::from(2), &Value::from(0)));
     assert_eq!((&report["items"][0]["job"], &report["items"][0]["answer"]["paused"]), (&"a".into(), &true.into()));
@@ -80,7 +80,7 @@ fn a_pause_with_cancel_also_cancels_the_runs_of_paused_jobs() {
 
 #[test]
 fn a_dry_run_of_a_redrive_counts_the_runs_that_the_redrive_creates() {
-    let server = Server::builder().flags(&["--enable-shell"]).start();
+    let server = Server::builder().flags(&["--enable-shell", "--auth", "open"]).start();
     for name in ["a", "b"] {
         server.everytick(&["job", "create", name, "--overlap", "cancel_previous", "--", "false"]).ok();
         for _ in 0..3 {
@@ -143,7 +143,7 @@ fn jobs_that_others_follow_are_deleted_after_them() {
 
 #[test]
 fn the_failed_runs_of_several_jobs_are_redriven() {
-    let server = Server::builder().flags(&["--enable-shell"]).start();
+    let server = Server::builder().flags(&["--enable-shell", "--auth", "open"]).start();
     for (name, team, command) in [("a", "x", "false"), ("b", "x", "false"), ("c", "y", "false"), ("good", "x", "true")]
     {
         server.everytick(&["job", "create", name, "--label", &format!("team={team}"), "--", command]).ok();
@@ -165,6 +165,6 @@ fn the_failed_runs_of_several_jobs_are_redriven() {
     let report = redrive(&["a", "missing", "--yes", "-o", "json"]);
     assert!(report.stdout.contains("\"failed\":1"), "{report:?}");
     report.failed(1);
-    // One job is shown run by run, as before, also with --job.
+    // A dry run of one job lists each run, also with --job.
     assert!(redrive(&["--job", "c", "--dry-run"]).ok().contains("would be created"));
 }

@@ -64,7 +64,7 @@ fn a_calendar_is_set_from_flags_and_files_shown_and_deleted() {
 /// A job fires every second. Its ticks become skips when its calendar excludes the day, and runs again after the next change.
 #[test]
 fn ticks_on_the_dates_of_a_calendar_are_skips_until_the_calendar_changes() {
-    let server = Server::builder().flags(&["--enable-shell"]).start();
+    let server = Server::builder().flags(&["--enable-shell", "--auth", "open"]).start();
     let set = |date: &str| {
         let set = ["calendar", "set", "down", "--date", date, "-o", "json"];
         server.everytick(&set).json()["effective_at"].as_str().unwrap().to_owned()

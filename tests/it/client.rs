@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::support::{Server, Sink, everytick_command, wait_for};
 
 fn with_shell() -> Server {
-    Server::builder().flags(&["--enable-shell", "--allow-webhook-range", "127.0.0.0/8"]).start()
+    Server::builder().flags(&["--enable-shell", "--auth", "open", "--allow-webhook-range", "127.0.0.0/8"]).start()
 }
 
 /// Waits until a job has `count` runs in this state, and returns them.

@@ -16,7 +16,8 @@ fn database() -> Database {
 }
 
 fn node(database: &Database, name: &str, more: &[&str]) -> Server {
-    let flags = ["--database-url", &database.url, "--node-name", name, "--lease", "8s"];
+    // Each node has credentials of its own in these tests.
+    let flags = ["--database-url", &database.url, "--node-name", name, "--lease", "8s", "--auth", "open"];
     Server::builder().flags(&flags).flags(&["--allow-webhook-range", "127.0.0.0/8"]).flags(more).start()
 }
 
@@ -100,6 +101,30 @@ fn a_node_may_serve_only_the_api_or_only_run_jobs() {
     let delivered = sink.wait_for(2);
     assert!(delivered.iter().all(|delivery| delivery.headers["everytick-node"] == "plays"));
     assert_ne!(plays.everytick(&["job", "list"]).code, 0, "a node without the role api does not serve the API");
+}
+
+#[test]
+fn any_node_accepts_a_command_while_a_living_node_can_run_it_and_else_names_the_nodes() {
+    let database = database();
+    let answers = node(&database, "answers", &["--roles", "api"]);
+    let create = |name: &str| answers.everytick(&["job", "create", name, "--", "true"]);
+    wait_for_owners(&answers, &[("answers", 0)]);
+    let refused = create("early").failed(1);
+    assert!(refused.contains("--enable-shell"), "{refused}");
+    let runs = node(&database, "runs", &["--enable-shell"]);
+    wait_for_owners(&answers, &[("answers", 0), ("runs", 256)]);
+    create("j").ok();
+    answers.everytick(&["job", "update", "j", "--timeout", "77s"]).ok();
+    answers.everytick(&["job", "trigger", "j", "--wait"]).ok();
+    let _ = runs.stop();
+    wait_for_owners(&answers, &[("answers", 0)]);
+    let unable = node(&database, "unable", &[]);
+    wait_for_owners(&answers, &[("answers", 0), ("unable", 256)]);
+    let refused = create("late").failed(1);
+    for part in ["target.shell: is not enabled on this node", "do not have it: unable"] {
+        assert!(refused.contains(part), "{part}: {refused}");
+    }
+    drop(unable);
 }
 
 #[test]

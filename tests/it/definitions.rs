@@ -49,7 +49,7 @@ fn an_address_that_the_node_may_call_gets_no_warning() {
     made.ok();
 }
 
-/// As an earlier release may have stored them.
+/// Changes two stored jobs to definitions that an earlier release accepted.
 const STORED: [&str; 2] = [
     "update jobs set spec = json_set(spec, '$.payload', '{}', '$.misfire', json('{\"late_after\":\"2m\",\"grace\":\"1m\",\
      \"catch_up\":\"latest\",\"max_runs\":10}')) where name = 'get'",

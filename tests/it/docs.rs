@@ -144,7 +144,7 @@ fn the_reference_and_the_help_texts_name_every_metric() {
     let page = read("docs/reference/metrics.md");
     let described: String = read("src/telemetry.rs").split_whitespace().collect();
     let mut names = BTreeSet::new();
-    for path in files("crates/engine/src", "rs") {
+    for path in [files("crates/engine/src", "rs"), files("crates/api/src/server", "rs")].concat() {
         let text = fs::read_to_string(&path).unwrap();
         let metric =
             |word: &&str| word.starts_with("everytick_") && word.bytes().all(|b| b == b'_' || b.is_ascii_lowercase());

@@ -49,7 +49,7 @@ fn every_situation_is_explained() {
     std::fs::create_dir(dir.path().join("data")).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(create_job_100_days_old(&dir.path().join("data")));
-    let server = Server::builder().flags(&["--enable-shell"]).dir(dir).start();
+    let server = Server::builder().flags(&["--enable-shell", "--auth", "open"]).dir(dir).start();
     let ok = |args: &[&str]| server.everytick(args).ok();
     let create = |name: &str, args: &[&str], command: &[&str]| {
         let all = [&["job", "create", name], args, &["-o", "json", "--"], command].concat();
@@ -286,13 +286,18 @@ fn ask_about_runs(server: &Server, sink: &Sink) {
     newest(server, "long", "claimed");
     let skipped = trigger(server, "long");
     let answer = ask(server, &["run", "explain", &skipped]);
-    check(&answer, "skipped", None, &[&format!("still open: run {first} (in progress since "), "overlap is skip"]);
+    check(
+        &answer,
+        "skipped",
+        Some("overlap"),
+        &[&format!("still open: run {first} (in progress since "), "overlap is skip"],
+    );
     let other = &answer["in_the_way"][0];
     assert_eq!((&other["run"], &other["state"]), (&first.as_str().into(), &"claimed".into()), "{answer}");
     assert!(other["since"].is_string() && other["node"].is_string(), "{answer}");
     server.everytick(&["run", "cancel", &first]).ok();
     check(&ask(server, &["run", "explain", &first]), "run", Some("cancelled"), &["was cancelled by local at"]);
-    check(&ask(server, &["run", "explain", &skipped]), "skipped", None, &[&first, "it was cancelled"]);
+    check(&ask(server, &["run", "explain", &skipped]), "skipped", Some("overlap"), &[&first, "it was cancelled"]);
 
     // 7: was it backfilled?
     create("hourly", &["--cron", "0 * * * *", "--", "true"]);
@@ -331,8 +336,8 @@ fn ask_about_flows_and_queues(server: &Server) {
         &format!("run {root} of extract failed at"),
         "it runs when transform has succeeded, or when it is triggered",
     ];
-    check(&ask(server, &["job", "explain", "load"]), "skipped", None, &words);
-    check(&ask(server, &["run", "explain", id(&skipped["id"])]), "skipped", None, &words[..3]);
+    check(&ask(server, &["job", "explain", "load"]), "skipped", Some("parent"), &words);
+    check(&ask(server, &["run", "explain", id(&skipped["id"])]), "skipped", Some("parent"), &words[..3]);
 
     // 9: why does the queue job not start?
     create("mails", &["--queue", "mail"]);
@@ -354,8 +359,8 @@ fn ask_about_flows_and_queues(server: &Server) {
     assert_eq!(queue["asked_at"], answer["queue"]["asked_at"]);
 }
 
-/// The explanation of a run when its queue has no worker any more. A node notes requests of workers every 5 s, so before, a
-/// worker may have asked that was not noted.
+/// The explanation of a run when its queue has no worker any more. A node notes the requests of workers at most every 5 s.
+/// Until these 5 s have passed, a worker may have asked without a note, so the explanation may differ.
 fn without_worker(server: &Server, run: &str) -> Value {
     wait_for("the last interval of requests to end", || {
         Some(ask(server, &["run", "explain", run])).filter(|answer| answer["reason"] != "next_claim")
@@ -369,7 +374,7 @@ fn gone() -> Sink {
 #[test]
 fn ten_questions_of_the_night_are_answered() {
     let sink = gone();
-    let flags = ["--enable-shell", "--allow-webhook-range", "127.0.0.0/8"];
+    let flags = ["--enable-shell", "--auth", "open", "--allow-webhook-range", "127.0.0.0/8"];
     let server = Server::builder().flags(&flags).start();
     ask_about_the_schedule(&server);
     ask_about_runs(&server, &sink);
@@ -387,12 +392,13 @@ fn ten_questions_of_the_night_are_answered() {
 fn ten_questions_of_the_night_are_answered_on_postgresql() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let (database, sink) = (runtime.block_on(Postgres::shared().blank()), gone());
-    let flags = ["--enable-shell", "--allow-webhook-range", "127.0.0.0/8", "--database-url", &database.url];
+    let flags =
+        ["--enable-shell", "--auth", "open", "--allow-webhook-range", "127.0.0.0/8", "--database-url", &database.url];
     let server = Server::builder().flags(&flags).flags(&["--node-name", "a"]).start();
     ask_about_the_schedule(&server);
     ask_about_runs(&server, &sink);
     ask_about_flows_and_queues(&server);
-    // Another node knows it too.
+    // Another node gives the same explanation.
     let other = Server::builder().flags(&flags).flags(&["--node-name", "b"]).start();
     let waits = newest(&other, "mails", "waiting");
     let answer = without_worker(&other, id(&waits["id"]));

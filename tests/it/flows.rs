@@ -12,7 +12,7 @@ fn example() -> String {
 }
 
 fn with_shell() -> Server {
-    Server::builder().flags(&["--enable-shell"]).start()
+    Server::builder().flags(&["--enable-shell", "--auth", "open"]).start()
 }
 
 fn states(flow: &Value) -> String {
@@ -143,7 +143,7 @@ async fn a_template_with_ten_thousand_placeholders_uses_little_memory() {
     let set = sqlx::query("update jobs set spec = json_set(spec, '$.payload', ?1) where name = 'b'");
     assert_eq!(set.bind(&payload).execute(&mut file).await.unwrap().rows_affected(), 1);
     file.close().await.unwrap();
-    let server = Server::builder().flags(&["--enable-shell"]).dir(dir).start();
+    let server = Server::builder().flags(&["--enable-shell", "--auth", "open"]).dir(dir).start();
     let before = peak_mib(&server);
     let flow = ended(&server, &trigger(&server, "a"));
     assert_eq!(flow["state"], "failed");

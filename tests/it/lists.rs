@@ -8,7 +8,7 @@ use crate::{
 };
 
 fn with_shell() -> Server {
-    Server::builder().flags(&["--enable-shell"]).start()
+    Server::builder().flags(&["--enable-shell", "--auth", "open"]).start()
 }
 
 /// The items of a list.

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a panic is the right failure of a test")]
 
 mod accepted;
+mod access;
 mod backfills;
 mod bad_inputs;
 mod bench;
@@ -14,8 +15,10 @@ mod cron;
 mod definitions;
 mod docs;
 mod explain;
+mod first_day;
 mod flows;
 mod help;
+mod listeners;
 mod lists;
 mod locks;
 mod moving;
@@ -28,6 +31,7 @@ mod recover;
 mod settings;
 mod support;
 mod times;
+mod tls;
 mod triggers;
 mod unreadable;
 mod workers;

@@ -3,7 +3,7 @@
 use crate::support::{Server, wait_for};
 
 fn server() -> Server {
-    Server::builder().flags(&["--enable-shell"]).start()
+    Server::builder().flags(&["--enable-shell", "--auth", "open"]).start()
 }
 
 /// Runs a shell line as a job and returns the id of its ended run.

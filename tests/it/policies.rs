@@ -18,7 +18,7 @@ const WORK: &str = "echo begun; sleep 60 & echo $! > child-$EVERYTICK_RUN; mv ch
     until [ -e go-$EVERYTICK_RUN ] || [ $n -gt 1200 ]; do n=$((n+1)); sleep 0.05; done; kill $!; echo done";
 
 fn with_shell() -> Server {
-    Server::builder().flags(&["--enable-shell"]).start()
+    Server::builder().flags(&["--enable-shell", "--auth", "open"]).start()
 }
 
 fn job(server: &Server, name: &str, more: &[&str]) {
@@ -212,7 +212,7 @@ fn a_cancel_through_another_node_stops_the_running_work() {
         let flags = ["--database-url", &database.url, "--node-name", name];
         Server::builder()
             .flags(&flags)
-            .flags(&["--enable-shell", "--allow-webhook-range", "127.0.0.0/8"])
+            .flags(&["--enable-shell", "--auth", "open", "--allow-webhook-range", "127.0.0.0/8"])
             .flags(more)
             .start()
     };
@@ -256,6 +256,6 @@ fn a_pause_after_410_gone_is_logged_and_audited() {
     let audit: Value =
         serde_json::from_str(&server.script(&format!("curl -fsS {}/api/v1/audit", server.url()))).unwrap();
     let row = audit["items"].as_array().unwrap().iter().find(|row| row["action"] == "pause").unwrap();
-    assert!(row["detail"].to_string().contains(note) && row["actor"].as_str().unwrap().starts_with("node "), "{row}");
+    assert!(row["detail"].to_string().contains(note) && row["actor"].as_str().unwrap().starts_with("node:"), "{row}");
     wait_for("the log", || server.log().contains("a job was paused: its receiver is gone").then_some(()));
 }

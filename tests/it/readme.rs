@@ -34,7 +34,9 @@ fn every_command_of_the_readme_works() {
     for line in &commands {
         let mut command = std::process::Command::new("sh");
         let run = command.args(["-c", line]).env("PATH", &path).env("EVERYTICK_SERVER", server.url());
-        let done = run.current_dir(server.dir()).output().unwrap();
+        // The server wrote its token for commands into this folder.
+        let run = run.current_dir(server.dir()).env("XDG_CONFIG_HOME", server.dir().join("config"));
+        let done = run.output().unwrap();
         let (printed, complained) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
         assert!(done.status.success(), "{line}\n{printed}{complained}");
         if line.starts_with("everytick job create hello") {

@@ -67,7 +67,7 @@ fn the_settings_file_can_set_the_output_format() {
 #[test]
 fn serve_refuses_unsafe_and_unsupported_settings() {
     for (args, expected) in [
-        (["--listen", "0.0.0.0:0"], "tokens do not exist yet"),
+        (["--listen", "0.0.0.0:0"], "--auth required"),
         (["--listen", "nowhere"], "127.0.0.1:8640"),
         (["--roles", "scheduler"], "go together"),
         (["--region", "Europe West"], "not a region"),

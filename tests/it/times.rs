@@ -44,7 +44,7 @@ fn every_flag_for_a_time_reads_dates_as_people_type_them_and_prints_how() {
         (&["job", "update", "paris", "--starts-at"], "starts_at", &paris),
         (&["job", "update", "plain", "--starts-at"], "starts_at", &york),
     ] {
-        // The server refuses some of these bounds, which it checks after the time is read.
+        // The server refuses some of these bounds, but only after the command has read and printed the time.
         let done = in_new_york(&server, &[args, &[day]].concat());
         assert!(done.stderr.contains(&format!("{flag} {read}\n")), "{args:?}: {done:?}");
         let exact = in_new_york(&server, &[args, &["2026-01-20T02:00:00+01:00"]].concat());
@@ -87,7 +87,7 @@ fn a_job_is_created_at_a_time_as_people_type_it() {
 
 #[test]
 fn tables_show_times_in_the_zone_of_the_job_or_of_the_machine_and_json_in_utc() {
-    let server = Server::builder().flags(&["--enable-shell"]).start();
+    let server = Server::builder().flags(&["--enable-shell", "--auth", "open"]).start();
     server.everytick(&["job", "create", "kolkata", "--cron", "0 2 * * *", "--tz", "Asia/Kolkata", "--", "true"]).ok();
     server.everytick(&["job", "create", "plain", "--every", "1h", "--", "true"]).ok();
     let id = server.everytick(&["job", "trigger", "kolkata"]).ok().trim().to_owned();

@@ -3,7 +3,7 @@
 use crate::support::{Server, wait_for};
 
 fn with_shell() -> Server {
-    Server::builder().flags(&["--enable-shell"]).start()
+    Server::builder().flags(&["--enable-shell", "--auth", "open"]).start()
 }
 
 /// Whether the text is one line with a whole id.

@@ -116,7 +116,7 @@ fn trigger(server: &Server, count: usize) {
 fn the_requests_in_the_workers_page_work() {
     let page = include_str!("../../docs/how-to/workers.md");
     let block = page.split("```sh\n").last().and_then(|rest| rest.split("```").next()).unwrap();
-    let server = Server::start();
+    let server = Server::builder().flags(&["--enable-shell"]).start();
     let printed = server.script(block);
     assert!(printed.contains("\"ada@example.org\"\n"), "{printed}");
     let answers = ["\"cancelled\":false", "\"logged\":true", "\"state\":\"succeeded\""];

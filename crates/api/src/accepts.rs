@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use serde_path_to_error::{Path, Segment};
 use utoipa::ToSchema;
 
-/// How deep a field with the same name is searched: `url` is found as `target.http.url`.
+/// Maximum depth at which a field is searched by its name: `url` is found as `target.http.url`.
 const SEARCH_DEPTH_MAX: usize = 3;
 
 /// Other names that users try, from other schedulers.
@@ -89,7 +89,7 @@ impl BodySchema {
         })
     }
 
-    /// Follows references, and alternatives to the first that is not null. The example of the field itself wins.
+    /// Follows references, and the first alternative that is not null. Keeps the example of `schema` itself, if it has one.
     fn resolved(&self, schema: &Value) -> Value {
         let example = schema.get("example").cloned();
         let mut found = schema.clone();

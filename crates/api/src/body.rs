@@ -24,7 +24,8 @@ use crate::{
 };
 
 pub(crate) const BODY_BYTES_MAX: usize = 1024 * 1024;
-/// The limit of serde_json. A payload is stored as raw text, whose depth serde_json does not check: its readers would fail later.
+/// The limit of serde_json. serde_json does not check it for raw text, and a payload is stored as raw text: without a check here,
+/// parsing the stored payload would fail later.
 pub(crate) const JSON_DEPTH_MAX: usize = 127;
 
 const CALENDAR: &str = "text/calendar";
@@ -132,7 +133,7 @@ fn refused(path: &Path, error: &serde_json::Error, text: &str, schema: fn() -> B
             let message = message.rsplit_once(" at line ").map_or(message.as_str(), |(message, _)| message);
             ApiError::Invalid(vec![schema().explain(path, message, &body)])
         }
-        // Wrong syntax after the wrong value is the first thing to correct.
+        // A syntax error is reported first, even if the wrong value precedes it in the text.
         (Category::Data, Err(error)) => not_json(&error),
         (Category::Syntax | Category::Eof | Category::Io, _) => not_json(error),
     }

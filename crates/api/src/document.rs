@@ -15,10 +15,15 @@ use crate::{
 };
 
 /// Error answers of every request.
-const ANY: [(&str, &str); 5] = [
+const ANY: [(&str, &str); 7] = [
     ("400", "A parameter, a header or the JSON cannot be parsed"),
-    ("403", "The request comes from a page of another site, or its `Host` is not this server's"),
+    ("401", "The request needs a credential, and has none or a wrong one"),
+    (
+        "403",
+        "The caller's role or scope does not include the request, or the request comes from a page of another site, or its `Host` is not this server's",
+    ),
     ("408", "The request took too long"),
+    ("429", "The caller sends too many requests, or too many wrong credentials. The answer has `Retry-After`"),
     ("500", "Internal server error"),
     ("503", "The store is not available, or this node is busy. A busy node sends `Retry-After`"),
 ];
@@ -49,6 +54,7 @@ pub fn openapi() -> OpenApi {
             ("schedules", "Preview of a schedule that is not stored"),
             ("calendars", "Dates that schedules exclude"),
             ("audit", "Who changed what"),
+            ("tokens", "API tokens, and what the caller may do"),
             ("node", "Health, readiness and metrics of the node, and the cluster"),
             ("docs", "This document"),
         ]

@@ -1,5 +1,7 @@
 //! Why a request is refused. Only this file knows status codes; the rest of the crate describes the problem.
 
+use std::time::Duration;
+
 use axum::{
     http::{HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
@@ -15,6 +17,7 @@ use crate::{
 /// Seconds that a client should wait after 429, or after 503 from a busy node.
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
 
+const CHALLENGE: HeaderValue = HeaderValue::from_static("Bearer realm=\"everytick\"");
 pub(crate) const PROBLEM_JSON: &str = "application/problem+json";
 
 pub(crate) type Result<T, E = ApiError> = std::result::Result<T, E>;
@@ -28,13 +31,19 @@ pub(crate) enum ApiError {
     Invalid(Vec<Invalid>),
     /// The `Host`, the `Origin` or the header `everytick-run` is not allowed.
     Forbidden(String),
+    /// No credential, or a wrong one. One answer for all reasons, so that it tells nothing about them.
+    Unauthenticated,
+    /// The caller sends too many requests. Nothing was changed; retry after this time.
+    TooFast(String, Duration),
     /// The caller's role or scope does not include what the route needs.
     NotPermitted(Permission),
+    /// The caller's grant does not include what the request asks for.
+    NotAllowed(Invalid),
     /// A browser sends the request for a page of another site.
     CrossSite,
     NoSuchPath,
     NotFound(&'static str),
-    /// The same, with the name from the path.
+    /// As `NotFound`, with the name from the path.
     NotFoundNamed(String),
     /// A path segment can be neither a name nor an id, so no such resource exists.
     NotAName {
@@ -44,6 +53,8 @@ pub(crate) enum ApiError {
     WrongMethod,
     /// The request conflicts with the current state.
     Conflict(Vec<Invalid>),
+    /// The tenant has reached a quota.
+    QuotaReached(String),
     /// `If-Match` does not contain the current version.
     VersionMismatch(String),
     TooLarge {
@@ -83,19 +94,20 @@ impl ApiError {
     pub(crate) const fn status(&self) -> StatusCode {
         match self {
             Self::Malformed(_) => StatusCode::BAD_REQUEST,
+            Self::Unauthenticated => StatusCode::UNAUTHORIZED,
             Self::Invalid(_) => StatusCode::UNPROCESSABLE_ENTITY,
-            Self::Forbidden(_) | Self::NotPermitted(_) | Self::CrossSite => StatusCode::FORBIDDEN,
+            Self::Forbidden(_) | Self::NotPermitted(_) | Self::NotAllowed(_) | Self::CrossSite => StatusCode::FORBIDDEN,
             Self::NoSuchPath | Self::NotFound(_) | Self::NotFoundNamed(_) | Self::NotAName { .. } => {
                 StatusCode::NOT_FOUND
             }
             Self::WrongMethod => StatusCode::METHOD_NOT_ALLOWED,
-            Self::Conflict(_) => StatusCode::CONFLICT,
+            Self::Conflict(_) | Self::QuotaReached(_) => StatusCode::CONFLICT,
             Self::VersionMismatch(_) => StatusCode::PRECONDITION_FAILED,
             Self::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             Self::WrongMediaType(_) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::TooSlow => StatusCode::REQUEST_TIMEOUT,
             Self::Unavailable(_) | Self::Busy(_) => StatusCode::SERVICE_UNAVAILABLE,
-            Self::TooMany(_) => StatusCode::TOO_MANY_REQUESTS,
+            Self::TooMany(_) | Self::TooFast(..) => StatusCode::TOO_MANY_REQUESTS,
             Self::Unreadable(_) | Self::Internal => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
@@ -105,19 +117,21 @@ impl ApiError {
         match self {
             Self::Malformed(_) => "malformed",
             Self::Invalid(_) => "invalid",
-            Self::Forbidden(_) | Self::NotPermitted(_) => "forbidden",
+            Self::Forbidden(_) | Self::NotPermitted(_) | Self::NotAllowed(_) => "forbidden",
+            Self::Unauthenticated => "unauthenticated",
             Self::NoSuchPath => "no-such-path",
             Self::CrossSite => "cross-site",
             Self::NotFound(_) | Self::NotFoundNamed(_) | Self::NotAName { .. } => "not-found",
             Self::WrongMethod => "wrong-method",
             Self::Conflict(_) => "conflict",
+            Self::QuotaReached(_) => "quota-reached",
             Self::VersionMismatch(_) => "version-mismatch",
             Self::TooLarge { .. } => "too-large",
             Self::WrongMediaType(_) => "wrong-media-type",
             Self::TooSlow => "too-slow",
             Self::Unavailable(_) => "unavailable",
             Self::Busy(_) => "busy",
-            Self::TooMany(_) => "rate-limited",
+            Self::TooMany(_) | Self::TooFast(..) => "rate-limited",
             Self::Unreadable(_) => "unreadable",
             Self::Internal => "internal",
         }
@@ -127,18 +141,21 @@ impl ApiError {
         match self {
             Self::Malformed(_) => "The request cannot be read",
             Self::Invalid(_) => "The request is not valid",
-            Self::Forbidden(_) | Self::NotPermitted(_) | Self::CrossSite => "The request is not allowed",
+            Self::Forbidden(_) | Self::NotPermitted(_) | Self::NotAllowed(_) | Self::CrossSite => {
+                "The request is not allowed"
+            }
+            Self::Unauthenticated => "The request needs a credential",
             Self::NoSuchPath => "No such path",
             Self::NotFound(_) | Self::NotFoundNamed(_) | Self::NotAName { .. } => "Not found",
             Self::WrongMethod => "The path does not support this method",
-            Self::Conflict(_) => "The request conflicts with the current state",
+            Self::Conflict(_) | Self::QuotaReached(_) => "The request conflicts with the current state",
             Self::VersionMismatch(_) => "The version does not match",
             Self::TooLarge { .. } => "The request is too large",
             Self::WrongMediaType(_) => "The media type is not supported",
             Self::TooSlow => "The request took too long",
             Self::Unavailable(_) => "Temporarily unavailable",
             Self::Busy(_) => "The node is busy",
-            Self::TooMany(_) => "Too many requests at once",
+            Self::TooMany(_) | Self::TooFast(..) => "Too many requests at once",
             Self::Unreadable(_) => "A stored row cannot be decoded",
             Self::Internal => "Internal server error",
         }
@@ -160,17 +177,21 @@ impl ApiError {
             Self::Malformed(found) | Self::Invalid(found) | Self::Conflict(found) => {
                 found.iter().take(ERRORS_MAX).map(FieldError::from).collect()
             }
+            Self::NotAllowed(wrong) => vec![FieldError::from(wrong)],
+            Self::NotPermitted(permission) => vec![FieldError::new("permission", permission.name())],
             Self::NotAName { field, message } => vec![FieldError::new(field, message)],
             Self::VersionMismatch(message) => vec![FieldError::new("If-Match", message)],
             Self::TooLarge { field, bytes_max } => vec![FieldError::new(field, &too_large(*bytes_max))],
             Self::WrongMediaType(message) => vec![FieldError::new("Content-Type", message)],
             Self::Forbidden(_)
-            | Self::NotPermitted(_)
+            | Self::Unauthenticated
+            | Self::TooFast(..)
             | Self::CrossSite
             | Self::NoSuchPath
             | Self::NotFound(_)
             | Self::NotFoundNamed(_)
             | Self::WrongMethod
+            | Self::QuotaReached(_)
             | Self::TooSlow
             | Self::Unavailable(_)
             | Self::Busy(_)
@@ -180,7 +201,7 @@ impl ApiError {
         }
     }
 
-    /// As `errors`; when there is none, the detail as one error without a field.
+    /// The errors. If there are none, the detail as one error without a field.
     pub(crate) fn errors_or_detail(&self) -> Vec<FieldError> {
         let errors = self.errors();
         if errors.is_empty() { vec![FieldError::new("", &self.detail())] } else { errors }
@@ -196,6 +217,8 @@ impl ApiError {
                 }
             }
             Self::Forbidden(message)
+            | Self::QuotaReached(message)
+            | Self::TooFast(message, _)
             | Self::VersionMismatch(message)
             | Self::WrongMediaType(message)
             | Self::Unavailable(message)
@@ -203,11 +226,15 @@ impl ApiError {
             | Self::TooMany(message)
             | Self::Unreadable(message)
             | Self::NotFoundNamed(message) => message.clone(),
+            Self::NotAllowed(wrong) => wrong.to_string(),
             Self::NotPermitted(permission) => {
                 format!(
                     "this needs the permission {:?}, which the caller's role or scope does not have",
                     permission.name()
                 )
+            }
+            Self::Unauthenticated => {
+                "send a valid token in the header Authorization: Bearer; `everytick login` stores one".to_owned()
             }
             Self::NoSuchPath => "no such path; /docs lists all paths of the API, which begin with /api/v1".to_owned(),
             Self::CrossSite => {
@@ -231,7 +258,11 @@ fn too_large(bytes_max: usize) -> String {
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let status = self.status();
-        let busy = matches!(self, Self::Busy(_) | Self::TooMany(_));
+        let retry_after = match &self {
+            Self::Busy(_) | Self::TooMany(_) => Some(RETRY_AFTER),
+            Self::TooFast(_, wait) => Some(HeaderValue::from(wait.as_secs().saturating_add(1))),
+            _ => None,
+        };
         let missing = match self {
             Self::NotFound(what) => Some(Missing(what)),
             _ => None,
@@ -250,8 +281,11 @@ impl IntoResponse for ApiError {
         if let Some(missing) = missing {
             response.extensions_mut().insert(missing);
         }
-        if busy {
-            response.headers_mut().insert(header::RETRY_AFTER, RETRY_AFTER);
+        if let Some(after) = retry_after {
+            response.headers_mut().insert(header::RETRY_AFTER, after);
+        }
+        if status == StatusCode::UNAUTHORIZED {
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, CHALLENGE);
         }
         response
     }
@@ -266,7 +300,11 @@ impl From<StoreError> for ApiError {
             StoreError::QuotaReached(_)
             | StoreError::BacklogFull(_)
             | StoreError::Rejected { .. }
-            | StoreError::FlowEnded(_) => Self::conflict("", error.to_string()),
+            | StoreError::FlowEnded(_)
+            | StoreError::BackfillEnded(_) => Self::conflict("", error.to_string()),
+            StoreError::QuotaFull { .. } => Self::QuotaReached(error.to_string()),
+            StoreError::Conflict(found) => Self::Conflict(vec![found]),
+            StoreError::NotAllowed(found) => Self::NotAllowed(found),
             StoreError::InUse { .. } => Self::conflict("name", error.to_string()),
             StoreError::KeyReused => Self::Invalid(vec![Invalid::new(
                 "Idempotency-Key",

@@ -50,7 +50,8 @@ impl InFlight {
         Self { bytes: Arc::default(), bytes_max }
     }
 
-    /// For a request whose answer can be large and cannot be refused later: refuses it before its work starts.
+    /// Refuses a request before its work starts, if the limit is reached. Used where the answer can be large and can no longer be
+    /// refused after the work.
     pub(crate) fn check(&self) -> Result<()> {
         if self.bytes.load(Ordering::Relaxed) < self.bytes_max { Ok(()) } else { Err(busy()) }
     }

@@ -7,8 +7,10 @@ mod auth;
 mod body;
 mod docs;
 mod document;
+mod elsewhere;
 mod error;
 mod guard;
+mod hosts;
 mod idempotency;
 mod in_flight;
 mod missing;
@@ -21,7 +23,7 @@ mod version;
 mod warnings;
 mod wire;
 
-use std::{any::Any, net::SocketAddr, sync::Arc, time::Duration};
+use std::{any::Any, sync::Arc, time::Duration};
 
 use axum::{
     Router,
@@ -34,12 +36,14 @@ use everytick_targets::TargetSettings;
 use tower_http::catch_panic::CatchPanicLayer;
 use utoipa_axum::router::OpenApiRouter;
 
-pub use auth::Guarded;
+pub use auth::{Auth, AuthMode, Guarded};
 pub use document::openapi;
+pub use hosts::{AllowedHost, Hosts, PublicUrl};
 pub use in_flight::{BYTES_IN_FLIGHT_MAX, InFlight};
 pub use routes::Batches;
-pub use server::{ServerLimits, serve};
+pub use server::{ClientAuth, ClientCertificate, Listener, ServerLimits, TLS_CHECK_EVERY, Tls, TlsFiles, serve};
 
+use elsewhere::Elsewhere;
 use error::ApiError;
 use wire::job::Allowed;
 
@@ -66,23 +70,25 @@ pub struct Api {
     pub min_interval: Span,
     /// How long the history of ended runs is kept.
     pub history: Span,
+    /// How callers are authenticated.
+    pub auth: Auth,
     /// Limits the batches in progress.
     pub batches: Batches,
     /// Limits the memory of large answers and request bodies.
     pub in_flight: InFlight,
-    /// The bound address with the real port (not 0). `Host` and `Origin` are checked against its port.
-    pub listen: SocketAddr,
+    /// The names of this server, against which `Host` and `Origin` are checked.
+    pub hosts: Hosts,
 }
 
 impl std::fmt::Debug for Api {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Api").field("listen", &self.listen).finish_non_exhaustive()
+        f.debug_struct("Api").field("hosts", &self.hosts).finish_non_exhaustive()
     }
 }
 
 impl Api {
-    fn allowed(&self) -> Allowed<'_> {
-        Allowed { targets: &self.targets, min_interval: self.min_interval }
+    fn allowed<'a>(&'a self, elsewhere: &'a Elsewhere) -> Allowed<'a> {
+        Allowed { targets: &self.targets, elsewhere, min_interval: self.min_interval }
     }
 }
 
@@ -102,6 +108,7 @@ fn with_guards(api: Api, routes: OpenApiRouter<Arc<Api>>) -> Router {
     router
         .method_not_allowed_fallback(async || ApiError::WrongMethod)
         .fallback(async || ApiError::NoSuchPath)
+        .layer(from_fn_with_state(api.clone(), auth::scope::check))
         .layer(from_fn_with_state(api.clone(), missing::name))
         .layer(from_fn(within_time))
         .layer(from_fn_with_state(api.clone(), in_flight::limit))

@@ -1,5 +1,5 @@
-//! Names what a request did not find. A handler only knows that there is no such job; this layer knows the path, so the answer
-//! has the name, and the job that the caller probably meant.
+//! Adds names to 404 answers. A handler knows only that a job does not exist. This layer also knows the path: it adds the name
+//! from the path, and the name of the job that the caller probably meant.
 
 use std::sync::Arc;
 
@@ -17,13 +17,13 @@ use crate::{
     error::ApiError,
 };
 
-/// How many names are compared: those at the start of the list, and as many from the first letters of the name on. A bounded
-/// read by the index, so that wrong names cost no more than a page of jobs.
+/// Maximum number of names compared, once from the start of the list and once from the first letters of the wrong name on. Both
+/// reads use the index, so a wrong name costs about as much as a page of jobs.
 const NAMES_COMPARED_MAX: usize = 200;
-/// A name that begins as the wrong one is found in a list of any length.
+/// The second read starts at this many letters of the wrong name. So it finds a name with the same first letters in any list.
 const LETTERS_KEPT: usize = 2;
 
-/// Marks an answer: nothing of this kind has the name in the path.
+/// Marks a 404 answer with the kind of object that does not exist.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Missing(pub(crate) &'static str);
 
@@ -73,7 +73,8 @@ async fn meant(call: &Call, name: &str) -> Option<String> {
     let mut names = Vec::new();
     for after in [None, Some(begin.as_str())] {
         let page = call.queries().jobs(call.tenant(), &JobFilter::default(), after, NAMES_COMPARED_MAX).await.ok()?;
-        names.extend(page.items.into_iter().map(|record| record.job.spec.name.clone()));
+        let seen = page.items.into_iter().map(|record| record.job.spec.name.clone());
+        names.extend(seen.filter(|name| call.scope().allows_job(name)));
     }
     nearest(name, names.iter().map(String::as_str)).map(ToOwned::to_owned)
 }

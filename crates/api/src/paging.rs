@@ -3,7 +3,7 @@
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use everytick_domain::{
-    ids::{BackfillId, RunId},
+    ids::{BackfillId, RunId, TokenId},
     job::check_name,
 };
 
@@ -56,6 +56,16 @@ impl Position for FlowPosition {
 
 impl Position for BackfillId {
     const KIND: char = 'b';
+    fn write(&self) -> String {
+        self.to_string()
+    }
+    fn read(text: &str) -> Option<Self> {
+        text.parse().ok()
+    }
+}
+
+impl Position for TokenId {
+    const KIND: char = 't';
     fn write(&self) -> String {
         self.to_string()
     }

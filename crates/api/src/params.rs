@@ -5,10 +5,10 @@ use std::{convert::Infallible, fmt::Display, ops::RangeInclusive, str::FromStr, 
 
 use axum::{
     extract::{FromRequestParts, Path},
-    http::request::Parts,
+    http::{Method, request::Parts},
 };
 use everytick_domain::{
-    ids::{BackfillId, JobId, RunId},
+    ids::{BackfillId, JobId, RunId, TokenId},
     invalid::Invalid,
     job::check_name,
     queue::check_queue,
@@ -89,7 +89,8 @@ impl Params {
         self.all("label").into_iter().map(label).collect()
     }
 
-    /// The words of a parameter that is repeated or separated by commas, each read by `read`. `what` names one of them.
+    /// The words of a parameter that is repeated or separated by commas, each read by `read`. `what` is the noun for one word in error
+    /// messages.
     pub(crate) fn words<T>(
         &mut self,
         name: &str,
@@ -195,6 +196,18 @@ pub(crate) fn job_ref(text: &str) -> JobRef {
     text.parse::<JobId>().map_or_else(|_| JobRef::Name(text.to_owned()), JobRef::Id)
 }
 
+/// The `{id}` of a token's path. Only whole ids: a token is too important to be found by a beginning.
+pub(crate) struct TokenPath(pub(crate) TokenId);
+
+impl<S: Send + Sync> FromRequestParts<S> for TokenPath {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self> {
+        let text = segment(parts, state, "id").await?;
+        named("id", text.parse()).map(Self)
+    }
+}
+
 /// The `{id}` of a run's path.
 pub(crate) struct RunPath(pub(crate) RunId);
 
@@ -208,7 +221,7 @@ impl FromRequestParts<Arc<Api>> for RunPath {
     }
 }
 
-/// The `{id}` of a flow's path.
+/// The `{id}` of a flow's path. To read a flow, the id of any of its runs will do; a cancel or rerun names the flow.
 pub(crate) struct FlowPath(pub(crate) RunId);
 
 impl FromRequestParts<Arc<Api>> for FlowPath {
@@ -217,6 +230,9 @@ impl FromRequestParts<Arc<Api>> for FlowPath {
     async fn from_request_parts(parts: &mut Parts, api: &Arc<Api>) -> Result<Self> {
         let text = segment(parts, api, "id").await?;
         let State(call) = State::from_request_parts(parts, api).await?;
+        if parts.method == Method::GET {
+            return prefix::flow_or_its_run(&call, &text).await.map(Self);
+        }
         prefix::flow(&call, &text).await.map(Self)
     }
 }

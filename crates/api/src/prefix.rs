@@ -3,6 +3,7 @@
 use std::fmt::Display;
 
 use everytick_domain::{
+    access::Permission,
     ids::{BackfillId, IdPrefix, JobId, RunId},
     invalid::Invalid,
 };
@@ -19,6 +20,8 @@ const CANDIDATES_MAX: usize = 5;
 pub(crate) async fn run(call: &Call, text: &str) -> Result<RunId> {
     match text.parse() {
         Ok(id) => Ok(id),
+        // The candidates of an ambiguous beginning name jobs.
+        Err(_) if !call.may(Permission::Read) => Err(ApiError::NotFound("run")),
         Err(_) => one("run", text, runs(call, read(text)?).await?),
     }
 }
@@ -35,6 +38,28 @@ pub(crate) async fn flow(call: &Call, text: &str) -> Result<RunId> {
         (id, format!("{name}, {}, {}", flow.state.word(), flow.scheduled_at))
     });
     one("flow", text, found.collect())
+}
+
+/// A flow by its id or the id of one of its runs, or by the beginning of one of them.
+pub(crate) async fn flow_or_its_run(call: &Call, text: &str) -> Result<RunId> {
+    let found = match flow(call, text).await {
+        Ok(id) => match call.queries().flow(call.tenant(), id).await {
+            Err(StoreError::NotFound(_)) => None,
+            found => return found.map(|flow| flow.id).map_err(ApiError::from),
+        },
+        Err(ApiError::NotFound(_)) => None,
+        Err(error) => return Err(error),
+    };
+    let missing = ApiError::NotFound("flow");
+    match run(call, text).await {
+        Ok(run) => match call.queries().run(call.tenant(), run).await {
+            Ok(run) => run.flow.or(found).ok_or(missing),
+            Err(StoreError::NotFound(_)) => Err(missing),
+            Err(error) => Err(error.into()),
+        },
+        Err(ApiError::NotFound(_)) => Err(missing),
+        Err(error) => Err(error),
+    }
 }
 
 pub(crate) async fn backfill(call: &Call, text: &str) -> Result<BackfillId> {
@@ -62,8 +87,8 @@ pub(crate) async fn job(call: &Call, text: &str) -> Result<JobRef> {
     if found.is_empty() { Ok(named) } else { one("job", text, found).map(JobRef::Id) }
 }
 
-/// The subjects under which the audit trail may have rows about the thing that a user names: a job, run, flow, backfill, queue or
-/// calendar, by name, by id or by the beginning of an id.
+/// The subjects under which the audit trail may have rows about one object. The user names a job, run, flow, backfill, queue or
+/// calendar, by its name, its id or the beginning of its id.
 pub(crate) async fn audit_subjects(call: &Call, text: &str) -> Result<Vec<String>> {
     let mut subjects = vec![text.to_owned(), format!("queue {text}"), format!("calendar/{text}")];
     match call.queries().job_id(call.tenant(), &JobRef::Name(text.to_owned())).await {
@@ -87,7 +112,7 @@ pub(crate) async fn audit_subjects(call: &Call, text: &str) -> Result<Vec<String
     Ok(subjects)
 }
 
-/// The newest runs whose ids begin like this, with words that tell them apart.
+/// The newest runs whose ids have this prefix, each with its job, state and time, which distinguish them for the user.
 async fn runs(call: &Call, ids: IdPrefix) -> Result<Vec<(RunId, String)>> {
     let filter = RunFilter { ids: Some(ids), ..RunFilter::default() };
     let found = call.queries().runs(call.tenant(), &filter, None, CANDIDATES_MAX + 1).await?.items;

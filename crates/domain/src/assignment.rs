@@ -68,7 +68,7 @@ pub fn assign(members: &[Member], partitions: &[Partition]) -> BTreeMap<u16, Inc
 /// The partitions with the same home region, which the same members may own.
 struct Kind {
     count: usize,
-    /// By member: whether it may own them, and how many of them it owns now.
+    /// By member: whether the member may own partitions of this kind, and how many of them it owns now.
     eligible: Vec<bool>,
     owned: Vec<usize>,
 }
@@ -173,7 +173,7 @@ impl Shares {
         eligible[member].then(|| i64::from(self.placed[kind][member] >= owned[member]))
     }
 
-    /// The cost of one partition less: it refunds the cost of the last one added.
+    /// The cost of removing one partition: minus the cost of the partition that was added last.
     fn removing(&self, kind: usize, member: usize) -> Option<i64> {
         let placed = self.placed[kind][member];
         (placed > 0).then(|| -i64::from(placed > self.kinds[kind].owned[member]))
@@ -199,7 +199,8 @@ mod tests {
         regions.iter().enumerate().map(member).collect()
     }
 
-    /// Partitions by owner and home region. An owner beyond the members is a dead node or none.
+    /// Partitions by owner and home region. An owner is the number of a node. Without a member of that number, the
+    /// owner is dead. From 90 on, the partition has no owner.
     fn partitions(owned: &[(usize, usize)]) -> Vec<Partition> {
         let one = |(partition, (owner, home)): (usize, &(usize, usize))| Partition {
             partition: partition as u16,

@@ -1,6 +1,6 @@
-//! The compact stored form of a definition. It omits fields with default values, and the name, which is always stored beside
-//! it. For a plain job it takes a seventh of the full document, and most of millions of jobs are plain. Reading it back gives
-//! the same definition.
+//! The compact stored form of a definition. It omits fields with default values, and the name, which is always stored
+//! beside it. The compact form of a plain job has a seventh of the size of the full document, and in an installation
+//! with millions of jobs most are plain. Reading it back gives the same definition.
 
 use std::{borrow::Cow, collections::BTreeMap};
 
@@ -16,7 +16,7 @@ use crate::{
     time::Span,
 };
 
-/// The compact form. A new field may be added if its absence means the behaviour of jobs stored without it.
+/// The compact form. A new field may be added only if jobs that were stored without it keep their behaviour.
 #[derive(Serialize, Deserialize)]
 pub struct CompactSpec<'a> {
     /// A cron expression without `H` and its zone, if the schedule has nothing else.
@@ -223,7 +223,7 @@ mod tests {
 
     type Change = Box<dyn Fn(&mut JobSpec)>;
 
-    /// Each field in turn has another value than its default: none is lost.
+    /// Stores each field in turn with a value other than its default, and reads it back.
     #[test]
     fn values_other_than_the_default_are_stored() {
         let cron = |cron: &str, gap, fold| {
@@ -300,7 +300,7 @@ mod tests {
         assert!(text.contains(retry), "{text}");
     }
 
-    /// Definitions that release 0.1 wrote, in both forms. Each is read as it was, and written as that release wrote it.
+    /// Definitions that release 0.1 wrote, in both forms. Each is read back equal, and is written in the same form.
     #[test]
     fn definitions_of_release_0_1_are_read_back_equal() {
         for (full, compact) in [

@@ -50,7 +50,7 @@ pub struct LockedJob {
     pub cursor: Option<DbTime>,
     /// The database clock, read after the lock was acquired.
     pub now: DbTime,
-    /// The last recorded tick, read only as far as an edit needs it: a tick at or after the cursor, or one after `now`.
+    /// The last recorded tick, if it matters for an edit: only a tick at or after the cursor, or after `now`, is read.
     pub last_recorded: Option<DbTime>,
     pub open: OpenRuns,
     /// The existing calendars among those that the new definition names.
@@ -134,9 +134,9 @@ pub fn edit(locked: &LockedJob, change: Change, crons: &CronCache) -> Result<Opt
     let cursor = match new.ticking() {
         Some(schedule) if new.spec.schedule == job.spec.schedule => schedule.next_after(effective_at),
         Some(schedule) => match job::first_cursor(&new.spec, schedule, effective_at, *now) {
-            // An `at` that has just passed fires at once. A cursor up to `effective_at` would count as passed, so the tick is
-            // recorded here. This also covers an `at` in the future when the clock was set back: the run then waits until it is
-            // due.
+            // An `at` that has just passed fires at once. It must be recorded here, because ticks up to `effective_at`
+            // count as recorded. After the database clock was set back, this `at` may be in the future: then the run
+            // waits until it is due.
             Some(at) if at <= effective_at => {
                 let open = locked.open.and_waiting(runs_among(&rows));
                 if let Plan::Rows(due) = decide(&new, Some(at), at.max(*now), open) {

@@ -77,6 +77,25 @@ impl BackfillId {
     }
 }
 
+/// An API token, as lists, audit rows and commands name it. It is not the secret. UUIDv7, so tokens list in creation order.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub struct TokenId(Uuid);
+
+impl TokenId {
+    #[must_use]
+    pub fn new(at: DbTime, random: [u8; 10]) -> Self {
+        Self(uuid::Builder::from_unix_timestamp_millis(at.millis().unsigned_abs(), &random).into_uuid())
+    }
+    #[must_use]
+    pub const fn from_uuid(uuid: Uuid) -> Self {
+        Self(uuid)
+    }
+    #[must_use]
+    pub const fn uuid(self) -> Uuid {
+        self.0
+    }
+}
+
 /// A run. UUIDv8: 48 bits of time in milliseconds (see [`Cause`]) for index locality, then a hash of job and cause.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct RunId(Uuid);
@@ -91,7 +110,8 @@ pub enum Cause<'a> {
     /// A backfill covers this tick. Each backfill of a tick makes its own run, distinct from the tick's own run. `at` is an
     /// instant of the backfill, not of the tick: see [`crate::backfill::Origin::run`].
     Backfill { at: DbTime, backfill: BackfillId, tick: DbTime },
-    /// A parent ended in this flow. The id names the flow and not one parent, so it is the same run whichever parent ends last.
+    /// A parent ended in this flow. The id is derived from the flow and not from one parent, so the run is the same
+    /// whichever parent ends last.
     Parent { flow: RunId },
     /// A range of skipped ticks, recorded as one row under its first tick. Its id never equals a tick's id.
     Range { from: DbTime },
@@ -193,7 +213,7 @@ macro_rules! uuid_text {
         }
     )*};
 }
-uuid_text!(JobId: "job", RunId: "run", BackfillId: "backfill", Incarnation: "node's incarnation");
+uuid_text!(JobId: "job", RunId: "run", BackfillId: "backfill", TokenId: "token", Incarnation: "node's incarnation");
 
 /// The beginning of an id, as users may write it instead of the whole id. It names all ids of a range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -203,7 +223,7 @@ pub struct IdPrefix {
 }
 
 impl IdPrefix {
-    /// Fewer characters would name the ids of more than a minute.
+    /// A shorter prefix would match the ids of more than one minute.
     pub const DIGITS_MIN: usize = 8;
     const DIGITS_MAX: usize = 32;
 

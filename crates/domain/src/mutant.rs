@@ -72,12 +72,14 @@ pub enum Mutant {
     FanInByParent,
     /// The step of an ended run is deleted before the children are committed.
     StepDroppedFirst,
+    /// Of several ticks of a job that are due together, the oldest runs.
+    OldestTickRuns,
     /// Accepted work stays claimed by the node that sent it, and is lost with that node.
     AcceptedStaysWithNode,
 }
 
 impl Mutant {
-    pub const ALL: [Self; 35] = [
+    pub const ALL: [Self; 36] = [
         Self::NoEpochCheck,
         Self::CursorRaisedBeforeAck,
         Self::RaiseWithoutEpoch,
@@ -112,6 +114,7 @@ impl Mutant {
         Self::BackfillPositionFirst,
         Self::FanInByParent,
         Self::StepDroppedFirst,
+        Self::OldestTickRuns,
         Self::AcceptedStaysWithNode,
     ];
 
@@ -144,7 +147,7 @@ pub fn set_from_env(variable: impl Fn(&str) -> Option<String>) -> Result<(), Str
     {
         if let Some(name) = variable("EVERYTICK_MUTANT") {
             let mutant = Mutant::from_name(&name).ok_or(format!("EVERYTICK_MUTANT: {name:?} is not a mutant"))?;
-            // If it is already set, the first value stays.
+            // If a mutant is already set, it stays.
             let _ = EVERYWHERE.set(mutant);
         }
         if let Some(text) = variable("EVERYTICK_LOOP_FAULT") {

@@ -1,6 +1,6 @@
-//! The stored output of a run: its end, up to [`OUTPUT_TAIL_BYTES_MAX`]. The end is kept because the cause of a failure is usually
-//! printed last. If something is missing, the first line of the stored text says how many bytes. The number has no column of its
-//! own, so text and number cannot differ, and a log that is appended to in parts keeps its count.
+//! The stored output of a run: its end, up to [`OUTPUT_TAIL_BYTES_MAX`]. The end is kept because the cause of a failure
+//! is usually printed last. If earlier bytes are missing, the first line of the stored text states how many. The number
+//! has no column of its own, so it cannot contradict the text, and it stays right when parts are appended to a log.
 
 pub const OUTPUT_TAIL_BYTES_MAX: usize = 64 * 1024;
 
@@ -23,7 +23,7 @@ impl<'a> From<&'a str> for LogPart<'a> {
     }
 }
 
-/// Splits a stored output into the number of missing bytes and the text behind the first line that says it.
+/// Splits a stored output into the number of missing bytes and the text after the line that states this number.
 #[must_use]
 pub fn split(stored: &str) -> (u64, &str) {
     let marked = || {
@@ -34,7 +34,7 @@ pub fn split(stored: &str) -> (u64, &str) {
     marked().unwrap_or((0, stored))
 }
 
-/// The stored form of a text before which `missing` bytes are missing already.
+/// The stored form of a text. `missing` bytes before the text are already lost.
 #[must_use]
 pub fn keep(text: &str, missing: u64) -> String {
     if missing == 0 && text.len() <= OUTPUT_TAIL_BYTES_MAX {
@@ -44,7 +44,7 @@ pub fn keep(text: &str, missing: u64) -> String {
     format!("{}{}", mark(missing.saturating_add(from as u64)), &text[from..])
 }
 
-/// The first line of an output of which `missing` bytes are not stored; empty if none are.
+/// The first line of an output whose first `missing` bytes are not stored; empty for 0.
 #[must_use]
 pub fn mark(missing: u64) -> String {
     if missing == 0 { String::new() } else { format!("{MARK_BEGIN}{missing}{MARK_END}") }
@@ -86,7 +86,8 @@ pub fn join(log: Option<String>, output: Option<String>) -> Option<String> {
     Some(keep(&format!("{body}{line_end}{output}"), missing))
 }
 
-/// Whether a stored output contains this reported output, as its end or as a whole that was cut.
+/// Whether a reported output is stored already: the stored text ends with the output, or is the end of an output that
+/// was cut to the limit.
 #[must_use]
 pub fn repeats(stored: &str, output: &str) -> bool {
     let (missing, body) = split(stored);

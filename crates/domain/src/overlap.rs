@@ -66,9 +66,9 @@ impl FromIterator<Open> for OpenRuns {
 /// How many waiting runs of a job are read at once under `cancel_previous`. After these are cancelled, the next are read.
 const PREVIOUS_READ_MAX: usize = 16;
 
-/// How many waiting runs of a job a reader needs to know before it can decide about another run. A backlog of millions then
-/// costs no more than a short one. At least the number that may be in progress together, and at least one, so that a reader
-/// knows whether any run waits. At most `MAX_CONCURRENT_MAX` or `QUEUE_LIMIT_MAX`.
+/// How many waiting runs of a job a reader must know to decide about another run. It reads no more than these, so a
+/// backlog of millions costs no more than a short one. At least the number that may be in progress together, and at
+/// least one, so that the reader knows whether any run waits. At most `MAX_CONCURRENT_MAX` or `QUEUE_LIMIT_MAX`.
 #[must_use]
 pub fn waiting_needed(spec: &JobSpec) -> usize {
     match spec.overlap {
@@ -112,7 +112,8 @@ pub fn admit(spec: &JobSpec, open: OpenRuns) -> Admission {
     }
 }
 
-/// Whether the open runs of a job must be read to decide about a trigger. A queue may have a long backlog.
+/// Whether the open runs of a job must be read to decide about a trigger. If not, they are not read, because a queue
+/// may have a long backlog.
 #[must_use]
 pub const fn trigger_needs_open(spec: &JobSpec, force: bool) -> bool {
     !force && spec.in_progress_max().is_some()

@@ -5,6 +5,7 @@
 use crate::{
     ids::{Cause, JobId, RunId},
     job::{CatchUp, Job, Overlap},
+    mutant::Mutant,
     overlap::{Admission, OpenRuns, admit},
     run::SkipReason,
     schedule::Schedule,
@@ -13,7 +14,7 @@ use crate::{
 
 /// This many skipped ticks in a row, or more, are recorded as one range. Fewer get a row each, which needs no lock.
 pub const RANGE_TICKS_MIN: u64 = 16;
-/// How many ticks of one job one statement carries at most.
+/// One statement contains at most this many ticks of one job.
 pub const TICKS_PER_PLAN_MAX: usize = 64;
 /// The default grace is one period of the job, but at least this long.
 pub const GRACE_MIN: Span = Span::hours(1);
@@ -62,11 +63,11 @@ pub struct SkipRange {
 #[must_use]
 pub fn decide(job: &Job, next: Option<DbTime>, now: DbTime, open: OpenRuns) -> Plan {
     let (Some(schedule), Some(next)) = (job.ticking(), next.filter(|tick| *tick <= now)) else { return Plan::Idle };
-    // An excluded tick is a skip with reason `calendar`, however late it is. Other ticks do not depend on it.
+    // An excluded tick is a skip with reason `calendar`, however late it is. It does not affect other ticks.
     if let Some(through) = schedule.excluded_through(next, now) {
         return skipped(job.id, schedule, next, through, SkipReason::Calendar);
     }
-    // Ticks after `free_to` are excluded. They get their own reason when they are planned, after these are recorded.
+    // The instants after `free_to` are excluded. Their ticks are planned once the ticks up to `free_to` are recorded.
     let free_to = schedule.free_through(next, now);
     let misfire = job.spec.misfire;
     let on_time_from = now.minus(misfire.late_after);
@@ -111,6 +112,7 @@ fn on_time(job: &Job, schedule: &Schedule, next: DbTime, (free_to, now): (DbTime
     }
     let skip = Fate::Skip(SkipReason::Overlap);
     let newest = match job.spec.overlap {
+        _ if Mutant::OldestTickRuns.is_on() => next,
         Overlap::Skip | Overlap::CancelPrevious => schedule.newest_free(next, now, 1).pop().unwrap_or(next),
         Overlap::Queue { .. } | Overlap::Allow => next,
     };

@@ -78,8 +78,8 @@ impl JobLoad {
         Self { max: spec.in_progress_max(), max_per_key: spec.max_per_key, ..Self::default() }
     }
 
-    /// Of runs between two attempts, the lower id goes first. Otherwise, after the job's limit was lowered, they would block
-    /// each other forever.
+    /// Whether the limits of the job let the candidate start. Of runs between two attempts, the lower id goes first.
+    /// Otherwise, after the job's limit was lowered, they would block each other forever.
     fn admits(&self, candidate: &Candidate) -> bool {
         let before = |run: &&RunId| **run != candidate.run && (candidate.attempts == 0 || **run < candidate.run);
         let claimed = self.claimed.keys().filter(|run| **run != candidate.run).count();
@@ -170,7 +170,8 @@ impl Rate {
         i64::try_from(self.per.as_millis()).unwrap_or(i64::MAX / 1_000).saturating_mul(1_000)
     }
 
-    /// How many more are admitted. `spent_until` (microseconds) is the time up to which earlier runs have used the rate.
+    /// How many more runs are admitted. `spent_until` (microseconds) is the time up to which earlier runs have used the
+    /// rate.
     #[must_use]
     pub fn admits(self, spent_until: i64, now: DbTime) -> u32 {
         let now = now.millis().saturating_mul(1_000);
@@ -178,7 +179,7 @@ impl Rate {
         u32::try_from((free / self.each_us()).max(0)).unwrap_or(u32::MAX).min(self.count)
     }
 
-    /// The new `spent_until` (microseconds) after `count` were admitted.
+    /// The new `spent_until` (microseconds) after `count` runs were admitted.
     #[must_use]
     pub fn spend(self, spent_until: i64, now: DbTime, count: usize) -> i64 {
         let from = spent_until.max(now.millis().saturating_mul(1_000));

@@ -20,8 +20,8 @@ fn lost_times_error(times: u32) -> String {
     format!("lost {times} times")
 }
 
-/// Whether a run that was lost `lost` times before failed because it was lost again. Workers write errors too, so only the
-/// exact text counts.
+/// Whether this is the error of a run that failed because it was lost again, after `lost` earlier losses. Workers write
+/// errors too, so only the exact text counts.
 #[must_use]
 pub fn is_lost_error(error: &str, lost: u32) -> bool {
     error == LOST_FAILED_ERROR || (lost > 0 && error == lost_times_error(lost.saturating_add(1)))
@@ -170,7 +170,7 @@ pub enum Verdict {
     Redeliver,
     /// Never sent: released without using an attempt.
     HandBack,
-    /// Returned by its worker before the work began: no attempt is used, and the run keeps its place in the queue.
+    /// Returned by its worker before the work began: no attempt is used, and the run keeps its position in the queue.
     Return,
 }
 
@@ -238,7 +238,7 @@ impl Claim {
             Outcome::Unsent => (Verdict::HandBack, None, None, None),
             Outcome::Returned => (Verdict::Return, None, None, None),
             Outcome::Failed { error, output, retry: Retry::Never } => (Verdict::Failed, Some(error), output, None),
-            // No live node can deliver the run. A node that can may be restarting, so retry.
+            // No live node can deliver the run. Retry, because a node that can deliver it may be restarting.
             Outcome::NotHere { error, .. } => (again(Span::ZERO), Some(error), None, None),
             Outcome::Failed { error, output, retry: Retry::Allowed } => (again(Span::ZERO), Some(error), output, None),
             Outcome::Failed { error, output, retry: Retry::After(after) } => (again(after), Some(error), output, None),
@@ -352,7 +352,7 @@ mod tests {
             assert_eq!(verdict.state().is_open(), !verdict.is_terminal(), "{verdict:?}");
         }
         assert_eq!(Verdict::Retry { due_at: later }.requeue(now).and_then(|requeue| requeue.due_at), Some(later));
-        assert_eq!(Verdict::Return.requeue(now).map(|requeue| requeue.due_at), Some(None), "it keeps its place");
+        assert_eq!(Verdict::Return.requeue(now).map(|requeue| requeue.due_at), Some(None), "it keeps its position");
         for verdict in [Verdict::HandBack, Verdict::Return] {
             assert_eq!(verdict.requeue(now).map(|requeue| requeue.attempt), Some(None), "no attempt is used");
         }

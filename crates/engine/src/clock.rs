@@ -24,9 +24,9 @@ impl MonoTime {
     }
 }
 
-/// A lower bound of the database clock. The database read its clock before the answer arrived, so that clock has since advanced
-/// at least by the time that passed here. Waiting until the bound passes a tick is never early, and at most one round trip
-/// late.
+/// A lower bound of the database clock. The database read its clock before the answer arrived. Since then the database
+/// clock has advanced at least by the time that has passed on this node. Waiting until the bound passes a tick is never
+/// early, and at most one round trip late.
 #[derive(Debug, Default)]
 pub(crate) struct DbClock(Mutex<Option<Bound>>);
 

@@ -33,7 +33,7 @@ pub struct Parts {
     pub spawn: Arc<dyn Spawn>,
     /// The node's own clock. It is only compared with the database clock, to report the difference.
     pub wall: Arc<dyn WallClock>,
-    /// Whether the process that a lease names still runs; `None` when this host cannot tell.
+    /// Whether the process that a lease names still runs. `None` if this host cannot check it.
     pub process_lives: fn(&NodeProcess) -> Option<bool>,
     pub settings: Settings,
 }
@@ -71,7 +71,7 @@ impl Engine {
             engine.spawn("compare", compare::run(engine.shared.clone()));
             return Ok(engine);
         }
-        // No job may be loaded with such a claim as a run in progress.
+        // Settle these claims before jobs are loaded: no job may be loaded with the run of an old claim in progress.
         if let Err(error) = settle::lost::reap(&engine.shared).await {
             unsure::report(&engine.shared, &error);
         }

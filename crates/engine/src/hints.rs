@@ -1,7 +1,10 @@
 //! Signals from commands to loops of the same process. A hint only wakes a loop earlier than its timer. A lost hint costs time,
 //! never a tick.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{
+    Arc, Mutex, PoisonError,
+    atomic::{AtomicU64, Ordering},
+};
 
 use everytick_domain::ids::{JobId, RunId};
 use tokio::sync::Notify;
@@ -18,11 +21,13 @@ struct Inner {
     owners: Notify,
     queues: Notify,
     flows: Notify,
+    /// How often tokens or settings have changed.
+    access: AtomicU64,
     ended: Mutex<Vec<(JobId, RunId)>>,
 }
 
-/// Ended runs that wait for the cancel loop. A node without that loop (`--roles api`) never reads them, so more than this are
-/// dropped. A node that works on a dropped run finds out when it next compares its claims.
+/// Ended runs that wait for the cancel loop. A node without that loop (`--roles api`) never reads them, so further runs
+/// are dropped. A node that works on a dropped run stops the work when it next compares its claims.
 const ENDED_MAX: usize = 10_000;
 
 impl Hints {
@@ -47,6 +52,16 @@ impl Hints {
     /// Partitions were released, or a node joined or left.
     pub fn owners_changed(&self) {
         self.0.owners.notify_one();
+    }
+
+    /// Tokens or settings were changed, perhaps by another node: cached ones may be outdated.
+    pub fn access_changed(&self) {
+        self.0.access.fetch_add(1, Ordering::AcqRel);
+    }
+    /// A number that changes with every [`Hints::access_changed`].
+    #[must_use]
+    pub fn access_version(&self) -> u64 {
+        self.0.access.load(Ordering::Acquire)
     }
 
     pub async fn on_owners_changed(&self) {

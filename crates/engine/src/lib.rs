@@ -2,6 +2,7 @@
 //! `schedule`, `claim`, `dispatch`, `settle`; `cluster` and `upkeep` serve them. [`commands`] act on requests of users and workers.
 //! Loops and commands communicate only through the database tables. [`Hints`] between them only shorten a wait.
 
+mod access;
 mod claim;
 mod clock;
 mod cluster;
@@ -23,6 +24,7 @@ mod shared;
 mod spawn;
 mod upkeep;
 
+pub use access::{Access, CACHED_FOR, Credential, TokenRequest, new_token};
 pub use cluster::assign::differences;
 pub use engine::{Engine, Parts};
 pub use hints::Hints;
@@ -33,10 +35,11 @@ pub use spawn::{Spawn, TokioSpawn};
 /// The types that commands and queries take and return. The API sees these, never a store.
 pub mod types {
     pub use everytick_store::{
-        Actor, AttemptRecord, AuditFilter, AuditRecord, BackfillPreview, BackfillRecord, BacklogAction, BacklogWork,
-        CalendarPut, CalendarRecord, CancelledFlow, CancelledJob, ClaimBeat, Cluster, Created, EditJob, Edited,
-        FlowFilter, FlowNode, FlowRecord, GoneNode, IdempotencyKey, JobFilter, JobRecord, JobRef, NodeRecord, NodeRun,
-        Page, PartitionRecord, PutCalendar, QueueClaims, QueueRecord, Redrive, Redriven, RedrivenRun, RunFilter,
-        RunRecord, StoreError, UnreadableRow, UnreadableRows, WorkerClaim,
+        Actor, ActorKind, AttemptRecord, AuditFilter, AuditRecord, AuditResult, BackfillPreview, BackfillRecord,
+        BacklogAction, BacklogWork, CalendarPut, CalendarRecord, CancelledFlow, CancelledJob, ClaimBeat, Cluster,
+        Created, Creator, EditJob, Edited, FlowFilter, FlowNode, FlowRecord, GoneNode, IdempotencyKey, JobFilter,
+        JobRecord, JobRef, NewToken, NodeRecord, NodeRun, Page, PartitionRecord, PutCalendar, QueueClaims, QueueRecord,
+        Redrive, Redriven, RedrivenRun, RunFilter, RunRecord, StoreError, TokenKey, TokenRecord, UnreadableRow,
+        UnreadableRows, WorkerClaim,
     };
 }

@@ -12,7 +12,7 @@ use everytick_domain::{
 };
 use tokio::sync::broadcast;
 
-/// A reader that is further behind than this loses chunks and gets an error that says so. The run never waits for a reader.
+/// A reader that is further behind than this loses chunks and gets an error. The run never waits for a reader.
 const CHUNKS_BEHIND_MAX: usize = 256;
 
 /// The live output of the runs in this process.
@@ -51,7 +51,8 @@ impl LiveLogs {
         LiveLog { logs: self.clone(), run, number }
     }
 
-    /// The output so far, with a first line that says how much of it is missing, and a receiver for what follows; `None` if the run is not in progress in this process.
+    /// The output so far, with a first line that states how many bytes are missing, and a receiver for what follows;
+    /// `None` if the run is not in progress in this process.
     #[must_use]
     pub fn watch(&self, run: RunId) -> Option<(Vec<u8>, broadcast::Receiver<Vec<u8>>)> {
         let mut logs = self.logs();

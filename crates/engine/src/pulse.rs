@@ -28,7 +28,7 @@ use crate::{
     shared::Shared,
 };
 
-/// Loops whose failures make the node not ready, and what each does.
+/// Loops whose failures make the node not ready, and the work of each.
 const NEEDED: [(&str, &str); 3] = [(TICK, "recording ticks"), (CLAIM, "claiming runs"), (LOAD, "loading jobs")];
 pub(crate) const TICK: &str = "tick";
 pub(crate) const CLAIM: &str = "claim";
@@ -45,7 +45,7 @@ tokio::task_local! {
 pub(crate) struct Watched {
     name: &'static str,
     in_pass: AtomicBool,
-    /// How many calls are in progress that have their own timeout, or that wait for another loop. That loop is watched itself.
+    /// How many calls in progress have their own timeout or wait for another loop. The other loop is watched itself.
     untimed: AtomicU32,
     steps: AtomicU64,
     /// Whether the store has answered in this pass, and whether a call has failed.
@@ -70,7 +70,8 @@ impl Failing {
         self.first_and_last = Some((first, now));
     }
 
-    /// How long the failures have lasted. `None` if the last one is old: a loop without work makes no calls that could succeed.
+    /// How long the failures have lasted. `None` if the last failure is old: without work, a loop makes no call that
+    /// could succeed and end the failures.
     fn lasts(self, now: MonoTime, forgotten_after: Duration) -> Option<Duration> {
         let (first, last) = self.first_and_last?;
         (now.since(last) < forgotten_after).then(|| now.since(first))

@@ -146,12 +146,12 @@ impl Queries {
         self.store.list_audit(tenant, filter, before, limit).await
     }
 
-    /// Jobs whose ids begin like this.
+    /// The jobs whose ids begin with this prefix.
     pub async fn find_jobs(&self, tenant: TenantId, ids: IdPrefix, limit: usize) -> Result<Vec<(JobId, String)>> {
         self.store.find_jobs(tenant, ids, limit).await
     }
 
-    /// Backfills whose ids begin like this, with the names of their jobs.
+    /// The backfills whose ids begin with this prefix, with the names of their jobs.
     pub async fn find_backfills(
         &self,
         tenant: TenantId,
@@ -161,12 +161,12 @@ impl Queries {
         self.store.find_backfills(tenant, ids, limit).await
     }
 
-    /// What explains an instant of a job.
+    /// The facts that explain an instant of a job.
     pub async fn facts(&self, tenant: TenantId, job: &JobRef, question: Question, history: Span) -> Result<Facts> {
         self.store.load_facts(tenant, job, question, history).await
     }
 
-    /// What explains the state of a run.
+    /// The facts that explain the state of a run.
     pub async fn run_facts(&self, tenant: TenantId, run: RunId) -> Result<RunFacts> {
         self.store.load_run_facts(tenant, run).await
     }
@@ -176,7 +176,7 @@ impl Queries {
         self.store.cluster().await
     }
 
-    /// The nodes that are gone since less than a day.
+    /// The nodes that have been gone for less than a day.
     pub async fn gone_nodes(&self) -> Result<Vec<GoneNode>> {
         self.store.load_gone_nodes().await
     }

@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, time::Duration};
 
-use everytick_domain::time::Span;
+use everytick_domain::{access::RunKey, time::Span};
 use everytick_store::NodeProcess;
 
 #[derive(Clone, Debug)]
@@ -33,6 +33,8 @@ pub struct Settings {
     pub listen: Vec<SocketAddr>,
     /// Replace a live process that has the same node name.
     pub replace_node: bool,
+    /// Signs the run tokens that deliveries carry. `None`: they carry none.
+    pub run_key: Option<RunKey>,
 }
 
 impl Default for Settings {
@@ -52,6 +54,7 @@ impl Default for Settings {
             process: None,
             listen: Vec::new(),
             replace_node: false,
+            run_key: None,
         }
     }
 }
@@ -90,7 +93,7 @@ pub(crate) const FAILING_MAX: Duration = Duration::from_secs(15);
 pub(crate) const SLOTS_BUSY_MAX: Duration = Duration::from_secs(60);
 /// The node is not ready when a job or a partition has waited this long to be loaded.
 pub(crate) const LOAD_WAIT_MAX: Duration = Duration::from_secs(30);
-/// For how many jobs the checks count how long they wait to be loaded.
+/// The checks count the waiting time of at most this many jobs that are to be loaded.
 pub(crate) const JOBS_WATCHED_MAX: usize = 10_000;
 /// Jobs whose next tick is nearer than this are kept in memory.
 pub(crate) const HORIZON: Span = Span::seconds(60);
@@ -170,9 +173,9 @@ pub(crate) const SETTLE_RETRY_FIRST: Duration = Duration::from_millis(100);
 pub(crate) const SETTLE_RETRY_MAX: Duration = Duration::from_secs(5);
 /// How often the age of the oldest pending settlement is measured.
 pub(crate) const UNSETTLED_CHECK_EVERY: Duration = Duration::from_secs(1);
-/// The age from which on the oldest pending settlement is logged.
+/// The oldest pending settlement is logged if it is older than this.
 pub(crate) const UNSETTLED_WARN_AFTER: Duration = Duration::from_secs(10);
-/// How often it is logged.
+/// How often the oldest pending settlement is logged.
 pub(crate) const UNSETTLED_WARN_EVERY: Duration = Duration::from_secs(60);
 /// A run that another session has locked is claimed or cancelled again after this delay.
 pub(crate) const LOCKED_RETRY_AFTER: Duration = Duration::from_millis(500);
@@ -204,9 +207,9 @@ pub(crate) const PRUNE_EVERY: Duration = Duration::from_secs(3_600);
 pub(crate) const PRUNE_FIRST: Duration = Duration::from_secs(60);
 /// Rows deleted in one pruning statement.
 pub(crate) const PRUNE_BATCH: usize = 1_000;
-/// How often a job is reloaded whose waiting runs are blocked by a run in progress on another node.
+/// A job is reloaded this often while a run in progress on another node blocks its waiting runs.
 pub(crate) const BLOCKED_RELOAD_EVERY: Duration = Duration::from_secs(1);
-/// How many jobs are reloaded at a time whose waiting runs are blocked by a run between two attempts.
+/// Of the jobs whose waiting runs are blocked by a run between two attempts, at most this many are reloaded at a time.
 pub(crate) const BLOCKED_RELOADS_MAX: usize = 100;
 /// How often the node checks whether it still owns the claims it works on: a user may have cancelled a run through another
 /// node. Only runs that have lasted this long are checked.
@@ -235,9 +238,9 @@ pub(crate) const SUSPECTS_MAX: usize = 10_000;
 pub(crate) const TICKS_NAMED_MAX: usize = 10;
 /// Workers that wait for work in one node, over all queues.
 pub(crate) const WAITING_CLAIMS_MAX: usize = 10_000;
-/// A claim waits no longer than this for the write that a worker has asked for a queue.
+/// The timeout of the write that notes when a worker last asked for a queue. The worker's claim waits for this write.
 pub(crate) const ASKED_NOTE_TIMEOUT: Duration = Duration::from_secs(1);
-/// Queues of which a node remembers when it wrote that.
+/// A node remembers for at most this many queues when it last made this write.
 pub(crate) const ASKED_QUEUES_MAX: usize = 10_000;
 /// How often queues are polled for waiting workers when no hint came.
 pub(crate) const QUEUE_POLL: Duration = Duration::from_millis(200);

@@ -198,7 +198,8 @@ impl Shared {
         MonoTime::now().since(renewed) < self.parts.settings.trust()
     }
 
-    /// Runs have ended: wakes the flows loop if the store has recorded flow steps, so that it need not wait for its poll.
+    /// Called after runs have ended. Wakes the flows loop if the store has recorded flow steps, so that the loop does
+    /// not wait for its poll.
     pub(crate) fn notify_flows(&self) {
         if self.parts.store.take_steps_written() {
             self.parts.hints.flow_steps();

@@ -139,7 +139,7 @@ impl BackfillTx for SimTx<'_> {
             ended: EndedRuns::default(),
             active: true,
             created_at: self.at,
-            created_by: actor.0.clone(),
+            created_by: actor.name.clone(),
             finished_at: None,
             note: None,
         };

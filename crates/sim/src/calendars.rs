@@ -60,7 +60,7 @@ impl CalendarTx for SimTx<'_> {
         let row = self.db.calendars.entry((tenant, name.to_owned())).or_insert_with(|| CalendarRow {
             version,
             created_at: self.at,
-            created_by: actor.0.clone(),
+            created_by: actor.name.clone(),
             versions: Vec::new(),
         });
         row.version = version;

@@ -8,7 +8,7 @@ use std::{
 
 use everytick_domain::{
     explain::Asked,
-    ids::{BackfillId, Epoch, Fence, Incarnation, JobId, RunId, TenantId},
+    ids::{BackfillId, Epoch, Fence, Incarnation, JobId, RunId, TenantId, TokenId},
     job::{Job, JobSpec, LATE_AFTER_MAX},
     mutant::Mutant,
     plan::SkipRange,
@@ -17,7 +17,8 @@ use everytick_domain::{
     time::DbTime,
 };
 use everytick_store::{
-    AttemptRecord, AuditRecord, GoneNode, Limits, PartitionRecord, shared::flows::FlowRow, tx::requests::Made,
+    AttemptRecord, AuditRecord, GoneNode, Limits, PartitionRecord, TokenRecord, shared::flows::FlowRow,
+    tx::requests::Made,
 };
 
 use super::{
@@ -30,7 +31,7 @@ use super::{
 };
 
 /// The content of the simulated database.
-#[derive(Clone, Debug)]
+#[derive(Clone, Default, Debug)]
 pub struct Db {
     pub(super) call: CallContext,
     /// Waiting runs that a search skipped as unreadable. Each is written to the journal only once.
@@ -55,7 +56,7 @@ pub struct Db {
     /// Claims on runs below the `open_from` of their node's lease. Ended runs are not removed.
     pub(super) listed: BTreeMap<RunId, Incarnation>,
     pub(super) flows: BTreeMap<RunId, FlowRow>,
-    /// Whether flow steps were added since the last call of `FlowStore::left_steps`.
+    /// Whether flow steps were added since the last call of `FlowStore::take_steps_written`.
     pub(super) left_steps: bool,
     /// Ended runs that their flow has not applied yet: run to flow.
     pub(super) steps: BTreeMap<RunId, RunId>,
@@ -73,6 +74,8 @@ pub struct Db {
     pub(super) lease_fence: Fence,
     pub(super) requests: BTreeMap<(TenantId, String), RequestRow>,
     pub(super) audit: Vec<(TenantId, AuditRecord)>,
+    pub(super) tokens: BTreeMap<TokenId, TokenRecord>,
+    pub(super) settings: BTreeMap<String, String>,
     pub(super) seq: i64,
     pub(super) journal: Vec<Entry>,
 }
@@ -280,39 +283,7 @@ impl Db {
             let (fence, since) = (Fence::default(), DbTime::EPOCH);
             PartitionRecord { partition, owner: None, fence, since, home_region: None }
         };
-        Self {
-            call: CallContext::default(),
-            unreadable: BTreeSet::new(),
-            limits,
-            shared,
-            partitions: (0..partitions).map(free).collect(),
-            jobs: BTreeMap::new(),
-            unloadable: BTreeSet::new(),
-            calendars: BTreeMap::new(),
-            runs: BTreeMap::new(),
-            history: BTreeSet::new(),
-            open: BTreeSet::new(),
-            ranges: BTreeMap::new(),
-            waiting: BTreeMap::new(),
-            delegated: BTreeMap::new(),
-            worker_claims: BTreeMap::new(),
-            listed: BTreeMap::new(),
-            flows: BTreeMap::new(),
-            left_steps: false,
-            steps: BTreeMap::new(),
-            broken_flows: BTreeSet::new(),
-            queues: BTreeMap::new(),
-            asked: BTreeMap::new(),
-            backfills: BTreeMap::new(),
-            attempts: BTreeMap::new(),
-            leases: BTreeMap::new(),
-            gone: Vec::new(),
-            lease_fence: Fence::default(),
-            requests: BTreeMap::new(),
-            audit: Vec::new(),
-            seq: 0,
-            journal: Vec::new(),
-        }
+        Self { limits, shared, partitions: (0..partitions).map(free).collect(), ..Self::default() }
     }
 
     #[must_use]

@@ -20,6 +20,7 @@ mod repair;
 mod runs;
 mod store;
 mod ticks;
+mod tokens;
 mod tx;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -38,7 +39,7 @@ pub struct SimStore {
     clock: Arc<dyn WallClock>,
     faults: Arc<dyn Faults>,
     partitions: u16,
-    /// Set for a connection that tells its node that it owns every partition: the incarnation that joined through it.
+    /// Set for a connection with false answers, which give its node every partition: the incarnation that joined through it.
     lied_to: Option<Arc<Mutex<Option<Incarnation>>>>,
 }
 
@@ -73,7 +74,7 @@ impl SimStore {
         Self { db, clock, faults, partitions: self.partitions, lied_to: None }
     }
 
-    /// Another connection to the same database, which tells its node that it is alone and owns every partition.
+    /// Another connection to the same database, with false answers: no other node exists, and its node owns every partition.
     #[must_use]
     pub fn connect_lying(&self, faults: Arc<dyn Faults>) -> Self {
         Self { lied_to: Some(Arc::default()), ..self.connect(faults) }

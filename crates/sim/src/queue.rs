@@ -265,9 +265,9 @@ impl Db {
 
     fn succeed(&mut self, tenant: TenantId, done: &Success, now: DbTime) -> Option<JobId> {
         let claim = self.worker_claims.get(&done.run).filter(|claim| claim.tenant == tenant)?;
-        let held = self.loaded_claim(done.run, claim, now)?;
-        let settled = self.settle_one(&held.success(done, now)?, now) == SettleAnswer::Settled;
-        settled.then_some(held.job.id)
+        let loaded = self.loaded_claim(done.run, claim, now)?;
+        let settled = self.settle_one(&loaded.success(done, now)?, now) == SettleAnswer::Settled;
+        settled.then_some(loaded.job.id)
     }
 
     fn look_at_queues(&self, queues: &[(TenantId, String)], now: DbTime) -> QueueLook {

@@ -8,8 +8,8 @@ use everytick_domain::{
 
 use super::db::{Db, JobRow, RangeRow, RunRow};
 use everytick_store::{
-    Actor, AttemptRecord, AuditFilter, AuditRecord, JobFilter, JobRecord, JobRef, PAGE_BYTES_MAX, Page, Result,
-    RunFilter, RunRecord, StoreError,
+    Actor, AttemptRecord, AuditFilter, AuditRecord, AuditResult, JobFilter, JobRecord, JobRef, PAGE_BYTES_MAX, Page,
+    Result, RunFilter, RunRecord, StoreError,
     shared::{Search, page_of_runs},
 };
 
@@ -220,6 +220,7 @@ impl Db {
                 && end.is_none_or(|end| row.id >= end)
                 && filter.actor.as_ref().is_none_or(|actor| row.actor == *actor)
                 && filter.action.as_ref().is_none_or(|action| row.action == *action)
+                && filter.result.as_ref().is_none_or(|result| row.result == *result)
                 && (filter.subjects.is_empty() || filter.subjects.contains(&row.subject))
                 && filter.from.is_none_or(|from| row.at >= from)
                 && filter.to.is_none_or(|to| row.at < to)
@@ -233,7 +234,7 @@ impl Db {
 
     /// The lowest row that a search by actor or action reads, if the limit of rows per search ends it.
     fn audit_search_end(&self, tenant: TenantId, filter: &AuditFilter, before: Option<i64>) -> Option<i64> {
-        if filter.actor.is_none() && filter.action.is_none() {
+        if filter.actor.is_none() && filter.action.is_none() && filter.result.is_none() {
             return None;
         }
         let most = self.limits.runs_searched_max.saturating_sub(1);
@@ -254,8 +255,32 @@ impl Db {
         detail: String,
         at: DbTime,
     ) {
+        self.note_result(tenant, actor, action, (subject, detail), AuditResult::Ok, at);
+    }
+
+    pub(super) fn note_result(
+        &mut self,
+        tenant: TenantId,
+        actor: &Actor,
+        action: &str,
+        (subject, detail): (String, String),
+        result: AuditResult,
+        at: DbTime,
+    ) {
         let id = self.audit.last().map_or(0, |(_, last)| last.id) + 1;
-        let record = AuditRecord { id, at, actor: actor.0.clone(), action: action.to_owned(), subject, detail };
+        let record = AuditRecord {
+            id,
+            at,
+            actor: actor.name.clone(),
+            actor_kind: actor.kind.word().to_owned(),
+            token: actor.token,
+            ip: actor.ip.map(|ip| ip.to_canonical().to_string()),
+            request: actor.request.clone(),
+            action: action.to_owned(),
+            subject,
+            result: result.word().to_owned(),
+            detail,
+        };
         self.audit.push((tenant, record));
     }
 }

@@ -40,7 +40,7 @@ impl Db {
         if !ticks.passed_by(row.cursor, now) {
             return Ok(false);
         }
-        let (tenant, actor) = (row.job.tenant, Actor(format!("node {}", lease.node)));
+        let (tenant, actor) = (row.job.tenant, Actor::node(&lease.node));
         for row in &ticks.rows {
             if !self.runs.contains_key(&row.tick.id) {
                 self.insert_tick(ticks.job, &row.tick, None, None, now);

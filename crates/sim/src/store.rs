@@ -329,7 +329,7 @@ impl Store for SimStore {
     }
 }
 
-/// The false answer of a lying connection: no other node exists, and this node owns every partition.
+/// A false answer: no other node exists, and this node owns every partition.
 fn all_owned_by(mut cluster: Cluster, joined: Option<Incarnation>) -> Cluster {
     cluster.nodes.retain(|node| Some(node.incarnation) == joined);
     for row in &mut cluster.partitions {

@@ -198,7 +198,7 @@ impl Tx for SimTx<'_> {
         for tick in &new {
             self.db.insert_tick(was.job.id, tick, None, None, self.at);
         }
-        // The mutant plans ticks that are already recorded. It claims to have inserted them.
+        // The mutant plans ticks that are already recorded, and reports them as inserted.
         let mutant = Mutant::EditInstantBeforeLock.is_on();
         Ok(if mutant { edit.rows.iter().collect() } else { new }.into_iter().map(|tick| tick.id).collect())
     }

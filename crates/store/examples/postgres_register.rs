@@ -53,7 +53,7 @@ async fn main() {
         let specs = (made..).map(|n| JobSpec { name: format!("job-{n:07}"), ..described.clone() });
         let batch = ids.into_iter().zip(specs).map(|(id, spec)| NewJob { id, spec }).collect();
         let asked = clock();
-        for created in store.create_jobs(TenantId::DEFAULT, &Actor("local".into()), batch, None).await.unwrap() {
+        for created in store.create_jobs(TenantId::DEFAULT, &Actor::local("local"), batch, None).await.unwrap() {
             created.unwrap();
         }
         slowest = slowest.max(asked.elapsed());

@@ -102,7 +102,7 @@ async fn with_history(store: &PostgresStore, jobs: usize) -> DbTime {
     let numbers: Vec<u64> = (0..jobs as u64).collect();
     for numbers in numbers.chunks(1_000) {
         let made = numbers.iter().map(|n| NewJob { id: id(*n), spec: described(*n) }).collect();
-        for created in store.create_jobs(TenantId::DEFAULT, &Actor("probe".into()), made, None).await.unwrap() {
+        for created in store.create_jobs(TenantId::DEFAULT, &Actor::local("probe"), made, None).await.unwrap() {
             created.unwrap();
         }
     }

@@ -40,7 +40,7 @@ async fn main() {
     for (chunk, ids) in ids.chunks(BATCH).enumerate() {
         let new = |(n, id): (usize, &JobId)| NewJob { id: *id, spec: spec(&format!("j{}", chunk * BATCH + n)) };
         let made = ids.iter().enumerate().map(new).collect();
-        for created in store.create_jobs(TenantId::DEFAULT, &Actor("probe".into()), made, None).await.unwrap() {
+        for created in store.create_jobs(TenantId::DEFAULT, &Actor::local("probe"), made, None).await.unwrap() {
             created.unwrap();
         }
     }

@@ -1,5 +1,6 @@
-//! New jobs without a change number. If millions of jobs are registered, every owner would read them at each poll, for
-//! as long as a commit may still become visible late. The horizon load finds jobs with a later first tick in time.
+//! New jobs without a change number. Every owner reads numbered jobs again at each poll, until no commit can become
+//! visible late any more: too much work if millions of jobs are registered at once. The horizon load finds jobs with a
+//! later first tick in time.
 
 use everytick_domain::time::{DbTime, Span};
 

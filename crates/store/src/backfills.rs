@@ -200,7 +200,7 @@ pub fn made_detail(job_name: &str, ask: &NewBackfill, total: usize) -> String {
 
 /// The note of a backfill that a user cancelled.
 pub fn cancelled_by(actor: &Actor) -> String {
-    format!("cancelled by {}", actor.0)
+    format!("cancelled by {}", actor.name)
 }
 
 /// The audit detail of a cancelled backfill.

@@ -1,6 +1,7 @@
 //! The errors of a store, divided by what the caller does about them.
 
 use everytick_domain::{
+    backfill::BackfillState,
     flow::FlowState,
     ids::Version,
     invalid::Invalid,
@@ -19,6 +20,15 @@ pub enum StoreError {
     /// The tenant already has as many jobs as its quota allows.
     #[error("the tenant has {0} jobs, which is its quota")]
     QuotaReached(u64),
+    /// The tenant already has as many of these as its quota allows.
+    #[error("the tenant has {max} {what}, which is its quota")]
+    QuotaFull { what: &'static str, max: u64 },
+    /// The request conflicts with the stored state.
+    #[error("{0}")]
+    Conflict(Invalid),
+    /// The caller's grant does not include what it asks for.
+    #[error("{0}")]
+    NotAllowed(Invalid),
     /// The job already has as many waiting runs as requests may create.
     #[error("the job already has {0} waiting runs, which is the limit for requests")]
     BacklogFull(u64),
@@ -32,6 +42,8 @@ pub enum StoreError {
     Rejected { state: State, request: Request },
     #[error("the flow has ended: it is {}; only a running flow can be cancelled", .0.word())]
     FlowEnded(FlowState),
+    #[error("the backfill has ended: it is {}; only a running backfill can be cancelled", .0.word())]
+    BackfillEnded(BackfillState),
     /// The input is wrong in a way that only the store's clock or contents show.
     #[error("{}", .0.first().map_or_else(|| "invalid".to_owned(), ToString::to_string))]
     Invalid(Vec<Invalid>),

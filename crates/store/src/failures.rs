@@ -38,7 +38,7 @@ impl Search {
     }
 }
 
-/// A page of the items found down to `end`, where the search stopped early, if it did. Sorts the items.
+/// Sorts the found items and makes a page of them. `end` is the id at which the search stopped early, if it did.
 pub fn page(mut items: Vec<RunRecord>, end: Option<RunId>, limit: usize) -> Page<RunRecord, RunId> {
     // Other statements find ranges and runs that outlived their day; those do not stop at `end`.
     items.retain(|run| end.is_none_or(|end| run.id >= end));

@@ -6,6 +6,12 @@
 
 mod announced;
 mod backfills;
+// For rustfmt only: each database includes these modules.
+#[cfg(false)]
+mod both;
+#[cfg(false)]
+#[path = "both/queue/mod.rs"]
+mod both_queue;
 mod calendars;
 mod cancels;
 mod clock;
@@ -17,6 +23,7 @@ mod facts;
 mod failures;
 mod flows;
 mod gate;
+mod migrations;
 mod moving;
 mod postgres;
 mod probe;
@@ -25,6 +32,7 @@ mod redrives;
 pub mod shared;
 mod sqlite;
 mod statement;
+mod tokens;
 pub mod tx;
 mod types;
 mod unreadable;
@@ -52,18 +60,21 @@ pub use error::{Result, Source, StoreError};
 pub use flows::{Advanced, CancelledFlow, FlowNode, FlowRecord, FlowStore, NodeRun, RerunFlow, SkippedChild};
 pub use gate::API_WAIT_MAX;
 pub use moving::{Move, MoveBatch, MoveMark, MovePlan, MoveStep, MovedTable, UndoTarget};
-pub use postgres::{JobHints, PostgresOptions, PostgresStore};
+pub use postgres::{Announced, JobHints, PostgresOptions, PostgresStore};
 pub use probe::{BENCH_PLACE, JobBytes, OpenSnapshot, PlainTick, Probe};
 pub use queues::*;
 pub use redrives::{Redrive, Redriven, RedrivenRun};
 pub use sqlite::SqliteStore;
+pub use tokens::{
+    Creator, ENDED_TOKENS_KEPT, NewToken, TokenKey, TokenOwner, TokenRecord, TokenStore, USE_NOTED_EVERY,
+};
 pub use types::*;
 pub use unreadable::{UNREADABLE_KEPT, UNREADABLE_NOTED_MAX, UnreadableRow, UnreadableRows};
 
 /// A store that any number of nodes may share. `Failed` means known not to be committed; `Unsure` means it may have
 /// been committed.
 #[async_trait]
-pub trait Store: QueueStore + BackfillStore + FlowStore {
+pub trait Store: QueueStore + BackfillStore + FlowStore + TokenStore {
     // Nodes, leases and partitions.
 
     /// The number of partitions of this store. `home::Homes::place` chooses the partition of a job.

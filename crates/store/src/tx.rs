@@ -8,7 +8,7 @@
 //!
 //! - Lock first, then read in a later verb: on PostgreSQL only a later statement sees what was committed during the wait.
 //! - Read the clock after the locks ([`Tx::read_clock`]).
-//! - Lock order: partitions, calendars, epochs in ascending id, tenants, waiting rows, runs.
+//! - Lock order: settings, partitions, calendars, epochs in ascending id, tenants, waiting rows, runs.
 //! - A script may return an error at any point: the caller rolls the transaction back.
 //! - A store with one writer needs no locks ([`SharedTx`]).
 
@@ -23,6 +23,7 @@ pub mod flow;
 pub mod queue;
 pub mod redrive;
 pub mod requests;
+pub mod token;
 pub mod trigger;
 
 use std::{
@@ -119,6 +120,10 @@ pub trait SharedTx: Send {
     async fn lock_jobs(&mut self, _jobs: &[JobId], _lock: JobLock) -> Result<()> {
         Ok(())
     }
+    /// Serializes changes of tokens and settings.
+    async fn lock_access(&mut self) -> Result<()> {
+        Ok(())
+    }
     async fn lock_backfill(&mut self, _id: BackfillId) -> Result<()> {
         Ok(())
     }
@@ -130,6 +135,21 @@ pub trait SharedTx: Send {
     }
     /// Locks the claimed runs of a job, which waits for their settlements.
     async fn lock_claimed(&mut self, _job: JobId) -> Result<()> {
+        Ok(())
+    }
+
+    // Credentials.
+
+    /// Notifies every node, when this transaction commits, that tokens or settings have changed.
+    async fn notify_access(&mut self) -> Result<()> {
+        Ok(())
+    }
+    /// The names of the living nodes that check no tokens, because their release is older.
+    async fn unchecking_nodes(&mut self) -> Result<Vec<String>> {
+        Ok(Vec::new())
+    }
+    /// Prevents that such nodes start from now on.
+    async fn refuse_unchecking_nodes(&mut self) -> Result<()> {
         Ok(())
     }
 

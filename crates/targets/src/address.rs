@@ -1,4 +1,5 @@
-//! Which addresses webhooks may use: public ones, and those that the operator allows. Pure; `webhook` and `dns` apply it.
+//! Which addresses webhooks may use: public ones, and those that the operator allows. Pure: `http/deliver` and
+//! `http/dns` apply the policy.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

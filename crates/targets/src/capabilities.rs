@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::AddressPolicy;
 
-/// What a delivery needs and not every node provides.
+/// What a delivery needs from a node, if not every node provides it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Needs {
     /// A node that delivers this kind of target, such as one with `--enable-shell`.
@@ -28,7 +28,8 @@ pub struct Capabilities {
 /// The published form, as JSON. Later releases may add fields; a release ignores fields that it does not know.
 #[derive(Serialize, Deserialize)]
 struct Published {
-    /// Not in `kinds`, because the first release knew only this kind and reads only this field.
+    /// The kind `shell` has a field of its own and is not in `kinds`: the first release knows only this kind and reads
+    /// only this field.
     #[serde(default)]
     shell: bool,
     #[serde(default)]

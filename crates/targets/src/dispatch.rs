@@ -26,9 +26,11 @@ pub struct Dispatch {
     pub payload: Option<String>,
     pub timeout: Span,
     pub target: TargetSpec,
+    /// With it, the receiver may extend, log and settle this claim over the API. It is a secret.
+    pub run_token: Option<String>,
 }
 
-/// One fact about the run that the receiver gets, as a header or as an environment variable.
+/// One fact about the run, which the receiver gets as a header or as an environment variable.
 pub(crate) struct Fact<'a> {
     pub(crate) header: &'static str,
     pub(crate) variable: &'static str,
@@ -52,7 +54,7 @@ impl Dispatch {
     }
 }
 
-/// Receives a command's output while it runs. The delivery itself calls it, so it must not block.
+/// Receives a command's output while it runs. The delivery calls `push` itself, so `push` must not block.
 pub trait LiveOutput: Send + Sync {
     fn push(&self, stream: Stream, chunk: &[u8]);
 }

@@ -37,8 +37,8 @@ pub trait Kind: Sized + Send + Sync {
     /// Makes the client of this node.
     fn start(settings: &TargetSettings) -> Result<Self, TargetError>;
 
-    /// Whether this node meets [`Needs::Kind`] of this kind. Only for kinds whose `needs` returns it: then nodes that do not
-    /// deliver the kind leave its runs to those that do.
+    /// Whether this node meets [`Needs::Kind`] of this kind. Only kinds whose `needs` returns this need implement it:
+    /// nodes that do not deliver the kind then leave its runs to nodes that do.
     fn meets_need(&self) -> bool {
         false
     }
@@ -81,7 +81,7 @@ pub struct KindInfo {
     pub details: fn(&Value) -> Vec<(&'static str, String)>,
 }
 
-/// For kinds whose summary says everything.
+/// For kinds that have no facts beyond their summary.
 pub(crate) fn no_details(_: &Value) -> Vec<(&'static str, String)> {
     Vec::new()
 }
@@ -93,7 +93,7 @@ pub struct Flag {
     pub name: &'static str,
     pub value_name: &'static str,
     pub help: &'static str,
-    /// The field below the kind. An entry of a map is set below it.
+    /// The path of the field below the kind. An entry of a map, such as a header, is set below this path.
     pub field: &'static [&'static str],
     pub value: FlagValue,
     /// Whether the flag chooses the kind. A job has one such flag, and an update with it removes the other kinds.

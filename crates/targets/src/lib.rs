@@ -122,6 +122,13 @@ macro_rules! define {
 }
 for_each_target_kind!(define);
 
+/// The kinds of target that a node with these settings does not deliver.
+#[must_use]
+pub fn not_permitted(settings: &TargetSettings) -> Vec<TargetKind> {
+    let forbidden = examples().into_iter().filter(|spec| !forbidden(spec, settings).is_empty());
+    forbidden.filter_map(|spec| TargetKind::from_word(spec.kind())).collect()
+}
+
 fn example<W: WireForm>(info: KindInfo) -> Option<W::Spec> {
     serde_json::from_str::<W>(info.example).ok()?.read(None, &mut Vec::new())
 }

@@ -25,7 +25,7 @@ fn is_credential(name: &str) -> bool {
     PARTS.iter().any(|part| name.contains(part))
 }
 
-/// Replaces each mask by the stored value. `missing` is the error for a mask without one.
+/// Replaces each mask by the stored value. `missing` is the error for a mask without a stored value.
 pub(crate) fn unmask_all(
     field: &str,
     given: BTreeMap<String, String>,

@@ -1,5 +1,5 @@
-//! Reads a struct only from a JSON object. serde also accepts a list of values in the order of the fields, which the OpenAPI
-//! document does not declare. The API and the wire forms of targets use it.
+//! Reads a struct only from a JSON object. serde also accepts a list of values in the order of the fields, which the
+//! OpenAPI document does not declare. The API and the wire forms of targets use this module.
 
 use std::{fmt, marker::PhantomData};
 

@@ -8,7 +8,7 @@ use everytick_domain::output::keep;
 #[derive(Default)]
 pub(crate) struct Tail {
     bytes: Vec<u8>,
-    /// Bytes before them that were dropped.
+    /// The number of dropped bytes before `bytes`.
     missing: u64,
 }
 

@@ -1,5 +1,5 @@
-//! The loop that claims runs. A claim request waits at the server. When the worker stops, it ends that wait, and returns the runs of
-//! an answer that was on its way.
+//! The loop that claims runs. A claim request waits at the server. When the worker stops, it ends that wait. If the
+//! answer contains runs nevertheless, it returns them.
 
 use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 

@@ -1,12 +1,12 @@
-//! The HTTP requests of a worker, and what their answers mean for it. Reports when the server stops answering and when it answers
-//! again, whichever request finds out.
+//! The HTTP requests of a worker, and what their answers mean for it. Reports when the server stops answering, and when it answers
+//! again.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
-use reqwest::{Method, RequestBuilder, Response, StatusCode, Url, header::CONTENT_TYPE};
+use reqwest::{Method, RequestBuilder, Response, StatusCode, header::CONTENT_TYPE};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -15,19 +15,32 @@ use crate::{
     WorkerError,
     context::{Run, Unsent},
     event::{Event, Observer},
+    server::Server,
 };
 
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// Time limit for an answer, in addition to the requested wait.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
 
 #[derive(Clone, Debug)]
 pub(crate) struct Client {
     http: reqwest::Client,
-    server: Url,
+    server: Server,
+    /// The address for messages.
+    shown: String,
+    token: Option<Secret>,
     observer: Observer,
     /// Since when the server does not answer; `None` while it does.
     silent_since: Arc<Mutex<Option<Instant>>>,
+}
+
+/// A token, which `Debug` does not show.
+#[derive(Clone)]
+struct Secret(Arc<str>);
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Secret(…)")
+    }
 }
 
 /// Why a request failed. Variants differ by what the worker does next.
@@ -85,17 +98,16 @@ struct Problem {
 }
 
 impl Client {
-    pub(crate) fn new(server: &str) -> Result<Self, WorkerError> {
-        let url = Url::parse(server).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
-        let server = url.ok_or_else(|| WorkerError::Address(server.to_owned()))?;
-        let http = reqwest::Client::builder()
-            .connect_timeout(CONNECT_TIMEOUT)
-            .redirect(reqwest::redirect::Policy::none())
-            .no_proxy()
-            .user_agent(concat!("everytick-worker/", env!("CARGO_PKG_VERSION")))
-            .build()
-            .map_err(WorkerError::Client)?;
-        Ok(Self { http, server, observer: Observer::default(), silent_since: Arc::default() })
+    pub(crate) fn new(server: Server) -> Result<Self, WorkerError> {
+        let agent = concat!("everytick-worker/", env!("CARGO_PKG_VERSION"));
+        let http = server.client(agent)?.build().map_err(WorkerError::Client)?;
+        let shown = server.shown();
+        Ok(Self { http, server, shown, token: None, observer: Observer::default(), silent_since: Arc::default() })
+    }
+
+    pub(crate) fn with_token(mut self, token: &str) -> Self {
+        self.token = Some(Secret(token.into()));
+        self
     }
 
     pub(crate) fn observed_by(mut self, observer: Observer) -> Self {
@@ -109,7 +121,7 @@ impl Client {
 
     /// The address of the server, without a slash at the end.
     pub(crate) fn server(&self) -> &str {
-        self.server.as_str().trim_end_matches('/')
+        &self.shown
     }
 
     /// Whether a job uses the queue, or limits are set for it.
@@ -176,11 +188,15 @@ impl Client {
     }
 
     fn request(&self, method: Method, path: &[&str], timeout: Duration) -> RequestBuilder {
-        let mut url = self.server.clone();
+        let mut url = self.server.url().clone();
         if let Ok(mut segments) = url.path_segments_mut() {
             segments.pop_if_empty().extend(["api", "v1"]).extend(path);
         }
-        self.http.request(method, url).timeout(timeout)
+        let request = self.http.request(method, url).timeout(timeout);
+        match &self.token {
+            Some(token) => request.bearer_auth(&token.0),
+            None => request,
+        }
     }
 
     /// Sends a request, and reports a change between a server that answers and one that does not.
@@ -194,8 +210,10 @@ impl Client {
     }
 
     async fn answer<T: for<'de> Deserialize<'de>>(&self, request: RequestBuilder) -> Result<T, Refusal> {
-        let unreachable =
-            |error: reqwest::Error| Refusal::Unreachable { error: reason(&error), sent: !error.is_connect() };
+        let unreachable = |error: reqwest::Error| Refusal::Unreachable {
+            error: self.server.tls_problem(&error).unwrap_or_else(|| reason(&error)),
+            sent: !error.is_connect(),
+        };
         let response = request.send().await.map_err(unreachable)?;
         if response.status().is_success() {
             let body = response.bytes().await.map_err(unreachable)?;
@@ -209,6 +227,10 @@ impl Client {
         let is_problem =
             |value: &reqwest::header::HeaderValue| value.as_bytes().starts_with(b"application/problem+json");
         let ours = response.headers().get(CONTENT_TYPE).is_some_and(is_problem);
+        if !ours && status == StatusCode::BAD_REQUEST {
+            let expected = self.server.expects_tls(status, response).await;
+            return expected.map_or_else(|| self.not_ours(&status.to_string()), Refusal::Refused);
+        }
         let problem: Problem = response.json().await.unwrap_or_default();
         let text = if problem.detail.is_empty() { status.to_string() } else { problem.detail };
         match status {
@@ -293,7 +315,8 @@ mod tests {
             "id": "1", "job": "mail", "job_id": "2", "cause": "tick", "scheduled_at": "", "attempt": 1, "fence": 3,
             "payload": null, "timeout_at": "",
         }));
-        let released = Client::new(&server).unwrap().release(&run.unwrap()).await;
+        let server = Server::new(&server, crate::Certificates::default()).unwrap();
+        let released = Client::new(server).unwrap().release(&run.unwrap()).await;
         answering.join().unwrap();
         released
     }

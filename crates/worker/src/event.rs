@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use crate::Run;
 
-/// Something that a worker did or met. `Display` writes it as one line.
+/// An event in the work of a worker. `Display` writes it as one line.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Event<'a> {

@@ -27,6 +27,7 @@ mod claim;
 mod client;
 mod context;
 mod event;
+mod server;
 mod stop;
 mod work;
 
@@ -38,6 +39,7 @@ use client::Client;
 pub use context::{Context, Failure, Run};
 pub use event::Event;
 use event::Observer;
+pub use server::{Certificates, Server};
 use stop::Stop;
 
 /// Delay after a failed request. It doubles with each failure in a row.
@@ -53,6 +55,9 @@ const NAME_BYTES_MAX: usize = 128;
 pub enum WorkerError {
     #[error("{0:?} is not the URL of a server; write one such as \"http://127.0.0.1:8640\"")]
     Address(String),
+    /// A file of [`Certificates`] cannot be used.
+    #[error("{0}")]
+    Certificate(String),
     #[error("could not set up the HTTP client")]
     Client(#[source] reqwest::Error),
     /// The first request was refused, so a repeat would be refused too.
@@ -82,6 +87,11 @@ fn default_name() -> String {
 impl Worker {
     /// A worker named after this host and process, with one run at a time.
     pub fn new(server: &str, queue: &str) -> Result<Self, WorkerError> {
+        Self::of(Server::new(server, Certificates::default())?, queue)
+    }
+
+    /// As [`Worker::new`], for a server that needs certificates.
+    pub fn of(server: Server, queue: &str) -> Result<Self, WorkerError> {
         Ok(Self {
             client: Client::new(server)?,
             queue: queue.to_owned(),
@@ -102,6 +112,13 @@ impl Worker {
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Sends this API token with each request.
+    #[must_use]
+    pub fn with_token(mut self, token: &str) -> Self {
+        self.client = self.client.with_token(token);
+        self
     }
 
     /// Sets how many runs it works on at a time.

@@ -16,7 +16,7 @@ use crate::{
 const BEAT_EVERY: Duration = Duration::from_secs(10);
 /// How often the log is sent.
 const LOG_EVERY: Duration = Duration::from_secs(1);
-/// How long a report is repeated to a server that answers and does not take it. After that the claim is lost anyway. While no
+/// How long a report is repeated while the server answers it with an error. After that the claim is lost anyway. While no
 /// server answers, the report is repeated without limit: claims expire only when a server runs.
 const REPORT_FOR: Duration = Duration::from_secs(60);
 
@@ -97,8 +97,8 @@ async fn keep(client: Client, context: Context, ended: CancellationToken) -> Opt
     }
 }
 
-/// Sends the log that has not been sent. If the server does not answer, it stays for the next time: a part may be sent twice, none
-/// is lost.
+/// Sends the log that has not been sent. Text that the server does not confirm is sent again the next time: a part
+/// may arrive twice, but none is lost.
 async fn send_log(client: &Client, context: &Context) -> Result<(), Refusal> {
     let Some(log) = context.take_log() else { return Ok(()) };
     let sent = client.log(context.run(), &log).await;

@@ -9,7 +9,7 @@ use crate::{history::History, oracle::Kind};
 
 /// A fault also touches ticks of this long before it, because their deliveries may be in progress.
 const BEFORE_MS: i64 = 1_000;
-/// Margin after catching up, which is only sampled.
+/// The end of catching up is known only to within the interval between two samples. This margin covers that interval.
 const AFTER_MS: i64 = 500;
 const LATE_MS: i64 = 1_000;
 

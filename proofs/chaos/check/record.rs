@@ -8,7 +8,8 @@ use crate::{
     oracle::{self, Kind},
 };
 
-/// The node writes the end of a run. Its estimate of the database clock is never ahead, but may be behind by this.
+/// A node records the end of a run by its estimate of the database clock. The estimate is never ahead of that clock, but may be
+/// behind by this much.
 const ENDED_BEHIND_MS: i64 = 5_000;
 
 pub(super) fn check(history: &History, findings: &mut Findings) {
@@ -57,7 +58,7 @@ fn check_changes(job: &Job, findings: &mut Findings) {
                 )
             });
         }
-        // It may be the last recorded tick, which is not later than the clock.
+        // `effective_at` may also be the last recorded tick, which is never later than the clock.
         let (earliest, latest) = (answered.sent_at - ENDED_BEHIND_MS, answered.answered_at + ENDED_BEHIND_MS);
         if !(earliest..=latest).contains(&effective_at) {
             findings.unexpected.note(|| {

@@ -12,7 +12,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
 use super::{
-    job_ref,
+    followed, job_ref,
     view::{JobView, print_selected},
 };
 use crate::{
@@ -72,8 +72,18 @@ pub(crate) struct Command<'a> {
     pub(crate) line: &'a dyn Fn(&Answer) -> anyhow::Result<String>,
     /// Send a refused request again after others have succeeded: a job can be deleted when its followers are deleted.
     pub(crate) retry_conflicts: bool,
-    /// The command is about open runs: a dry run counts them and leaves out jobs that have none.
-    pub(crate) only_with_open_runs: bool,
+    /// What a dry run does about the open runs of the jobs.
+    pub(crate) open_runs: OpenRuns,
+}
+
+/// What a command does with the open runs of its jobs, and so what its dry run lists.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum OpenRuns {
+    Untouched,
+    /// It cancels them, besides what it does to the job: a dry run counts them.
+    Cancelled,
+    /// It does nothing else: a dry run also leaves out jobs that have none.
+    Only,
 }
 
 /// The outcome for each job, as `-o json` prints it.
@@ -95,7 +105,7 @@ struct Item {
 }
 
 impl Selection {
-    /// The only job that the command names. Its answer and exit code are those of the request.
+    /// The job, if the command names exactly one. The command then prints the answer to its request and exits with its code.
     fn one(&self) -> Option<&str> {
         match self.jobs.as_slice() {
             [one] if !self.confirmation.dry_run => Some(one),
@@ -103,7 +113,7 @@ impl Selection {
         }
     }
 
-    /// Refuses a flag that is about one job together with a selection of several.
+    /// Refuses a flag for one job unless the command names exactly one.
     pub(crate) fn only_one(&self, flag: &str) -> Result<(), Failure> {
         match self.jobs.as_slice() {
             [_] => Ok(()),
@@ -111,7 +121,7 @@ impl Selection {
         }
     }
 
-    /// Runs the command on the selected jobs; of those selected by label or --all, on those that match the filter of the list.
+    /// Runs the command on the selected jobs. A selection by label or --all includes only jobs that match `filter`.
     pub(crate) async fn run(
         self,
         client: &Client,
@@ -125,11 +135,15 @@ impl Selection {
         let verb = command.verb;
         if self.confirmation.dry_run {
             let mut jobs = self.selected(client, filter).await?;
-            let open =
-                if command.only_with_open_runs { Some(retain_with_open_runs(client, &mut jobs).await?) } else { None };
-            print_selected(out, &jobs, open.as_deref())?;
+            let is_one = self.jobs.len() == 1;
+            let refused = if command.retry_conflicts { followed::split(client, &mut jobs).await? } else { Vec::new() };
+            let open = match command.open_runs {
+                OpenRuns::Untouched => None,
+                how => Some(count_open_runs(client, &mut jobs, how).await?),
+            };
+            print_selected(out, &jobs, open.as_deref(), &refused)?;
             output::note_line(&format!("dry run: would {}; nothing was changed", counted(verb.now, jobs.items.len())));
-            return Ok(());
+            return followed::failure(&refused, is_one);
         }
         let names = match self.jobs.is_empty() {
             false => self.jobs,
@@ -151,14 +165,14 @@ impl Selection {
     }
 }
 
-/// Leaves out jobs without open runs. Returns the number of open runs of each of the others.
-async fn retain_with_open_runs(client: &Client, jobs: &mut Page) -> anyhow::Result<Vec<OpenCount>> {
+/// The number of open runs of each job. Leaves out jobs without any if the command is only about open runs.
+async fn count_open_runs(client: &Client, jobs: &mut Page, how: OpenRuns) -> anyhow::Result<Vec<OpenCount>> {
     let (mut kept, mut counts) = (Vec::new(), Vec::new());
     for job in std::mem::take(&mut jobs.items) {
         let name = job.read::<JobView>()?.name;
         let request = client.get(&["jobs", &name, "runs"]).query("status", "waiting,claimed");
         let open = OpenCount::of(&request.list(OPEN_COUNTED_MAX, None).await?);
-        if open.may_exist() {
+        if how != OpenRuns::Only || open.may_exist() {
             kept.push(job);
             counts.push(open);
         }

@@ -5,6 +5,7 @@ mod batch;
 mod bulk;
 mod document;
 mod flags;
+mod followed;
 mod help;
 mod target_flags;
 mod view;
@@ -22,7 +23,7 @@ use serde_json::json;
 
 use self::{
     batch::create_batch,
-    bulk::{Command, Selection, Verb},
+    bulk::{Command, OpenRuns, Selection, Verb},
     document::Document,
     flags::{JobFlags, UpdateFlags},
     help::*,
@@ -30,7 +31,8 @@ use self::{
 };
 use super::{
     backfill::{self, Backfill},
-    explanation, fit,
+    explanation,
+    fit::{self, Column, Layout, Precision},
     number::{whole, within},
     run::{self, RunFilter},
     started::Wait,
@@ -40,13 +42,11 @@ use crate::{
     failure::{Failure, is_not_found},
     output::{self, Output, Text},
 };
-pub(crate) use bulk::{Command as BulkCommand, Confirmation, Verb as BulkVerb, names_with};
+pub(crate) use bulk::{Command as BulkCommand, Confirmation, OpenRuns as BulkOpenRuns, Verb as BulkVerb, names_with};
 pub(crate) use document::{payload, read_text};
 
 /// The least space for a schedule and for a target in a list.
 const TEXT_MIN: usize = 8;
-/// The space for the state of a run without its time.
-const STATE_WIDTH: usize = 9;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum JobCommand {
@@ -301,7 +301,7 @@ impl JobCommand {
                     request: &|job| Ok(client.post(&["jobs", job, "resume"])),
                     line: &|answer| resumed_line(out, answer),
                     retry_conflicts: false,
-                    only_with_open_runs: false,
+                    open_runs: OpenRuns::Untouched,
                 };
                 selection.run(client, out, &[("paused", true)], &command).await
             }
@@ -313,7 +313,7 @@ impl JobCommand {
                     request: &|job| Ok(client.post(&["jobs", job, "cancel"])),
                     line: &cancelled_line,
                     retry_conflicts: false,
-                    only_with_open_runs: true,
+                    open_runs: OpenRuns::Only,
                 };
                 selection.run(client, out, &[], &command).await
             }
@@ -369,6 +369,40 @@ impl Create {
     }
 }
 
+/// What a list of jobs shows. In a narrow terminal, the target is left out first, because a name often tells it; the last run keeps
+/// its state and its time.
+#[derive(Clone, Copy, Debug)]
+struct Shown {
+    precision: Precision,
+    target: bool,
+    /// The time of the last run.
+    last_at: bool,
+}
+
+/// The table of jobs. `instants` are the next tick and the time of the last run of each.
+fn list_layout(out: Output, jobs: &[JobView], instants: &[String], shown: Shown) -> Layout {
+    let (zone, times) = fit::times_to(shown.precision, out, instants.iter().map(String::as_str));
+    let next = |times: &[String]| Text::plain(if times[0].is_empty() { "-" } else { &times[0] });
+    let last = |(job, times): (&JobView, &[String])| match &job.last_run {
+        None => Text::plain("-"),
+        Some(run) if shown.last_at => run.state().and(&format!(" {}", times[1])),
+        Some(run) => run.state(),
+    };
+    let targets = jobs.iter().map(|job| Text::plain(output::first_line(&job.target_summary(), 48)));
+    let schedules = jobs.iter().map(|job| Text::plain(job.schedule_summary(out)));
+    let mut columns = vec![
+        Column::whole("NAME", jobs.iter().map(|job| Text::strong(&job.name))),
+        Column::whole("STATUS", jobs.iter().map(JobView::status)),
+        Column::cut("SCHEDULE", TEXT_MIN, schedules),
+    ];
+    if shown.target {
+        columns.push(Column::cut("TARGET", TEXT_MIN, targets));
+    }
+    columns.push(Column::whole(format!("NEXT TICK{zone}"), times.chunks(2).map(next)));
+    columns.push(Column::whole("LAST RUN", jobs.iter().zip(times.chunks(2)).map(last)));
+    Layout::of(columns)
+}
+
 impl List {
     async fn run(self, client: &Client, out: Output) -> anyhow::Result<()> {
         let mut request = client
@@ -392,21 +426,13 @@ impl List {
         let last = |job: &JobView| job.last_run.as_ref().map(|run| run.scheduled_at.clone()).unwrap_or_default();
         let instants = jobs.iter().flat_map(|job| [job.next_tick.clone().unwrap_or_default(), last(job)]);
         let instants: Vec<String> = instants.collect();
-        let (zone, times) = fit::short_times(out, instants.iter().map(String::as_str));
-        let rows = jobs.iter().zip(times.chunks(2)).map(|(job, times)| {
-            let next = if times[0].is_empty() { "-" } else { &times[0] };
-            vec![
-                Text::strong(&job.name),
-                job.status(),
-                Text::plain(job.schedule_summary(out)),
-                Text::plain(output::first_line(&job.target_summary(), 48)),
-                Text::plain(next),
-                job.last_run.as_ref().map_or(Text::plain("-"), |run| run.state().and(&format!(" {}", times[1]))),
-            ]
-        });
-        let next = format!("NEXT TICK{zone}");
-        let header = ["NAME", "STATUS", "SCHEDULE", "TARGET", &next, "LAST RUN"];
-        fit::table(out, &header, rows.collect(), &[(2, TEXT_MIN), (3, TEXT_MIN), (5, STATE_WIDTH)])?;
+        let layout = |shown| list_layout(out, &jobs, &instants, shown);
+        let all = Shown { precision: Precision::Seconds, target: true, last_at: true };
+        let minutes = Shown { precision: Precision::Minutes, ..all };
+        let without_target = Shown { target: false, ..minutes };
+        let without_time = Shown { last_at: false, ..minutes };
+        let least = Shown { target: false, ..without_time };
+        fit::first_that_fits(out, [all, minutes, without_target, without_time, least].map(layout))?;
         run::note_more(&answer);
         Ok(())
     }
@@ -434,15 +460,16 @@ impl Delete {
         if self.if_version.is_some() {
             self.selection.only_one("--if-version")?;
         }
+        let now = if self.cancel { "cancel the open runs of and delete" } else { "delete" };
         let command = Command {
-            verb: Verb { now: "delete", done: "deleted" },
+            verb: Verb { now, done: "deleted" },
             request: &|job| {
                 let request = client.delete(&["jobs", job]).header_some("if-match", self.if_version.map(tag));
                 Ok(request.query_some("cancel", self.cancel.then_some(true)))
             },
             line: &|answer| changed_line(out, answer, "deleted"),
             retry_conflicts: true,
-            only_with_open_runs: false,
+            open_runs: if self.cancel { OpenRuns::Cancelled } else { OpenRuns::Untouched },
         };
         self.selection.run(client, out, &[], &command).await
     }
@@ -451,7 +478,7 @@ impl Delete {
 impl Pause {
     async fn run(self, client: &Client, out: Output) -> anyhow::Result<()> {
         let body = json!({ "note": self.note, "cancel": self.cancel });
-        // Also jobs that are paused already: they may have open runs.
+        // With --cancel, include jobs that are paused already: they may have open runs.
         let (now, filter): (_, &[_]) = match self.cancel {
             true => ("pause and cancel the open runs of", &[]),
             false => ("pause", &[("paused", false)]),
@@ -461,7 +488,7 @@ impl Pause {
             request: &|job| client.post(&["jobs", job, "pause"]).json(&body),
             line: &|answer| changed_line(out, answer, "paused"),
             retry_conflicts: false,
-            only_with_open_runs: false,
+            open_runs: if self.cancel { OpenRuns::Cancelled } else { OpenRuns::Untouched },
         };
         self.selection.run(client, out, filter, &command).await
     }

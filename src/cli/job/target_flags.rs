@@ -34,9 +34,10 @@ fn arg(kind: TargetKind, flag: Flag) -> Arg {
     let arg = Arg::new(flag.name).value_name(flag.value_name).help(flag.help);
     let arg = match flag.value {
         FlagValue::Words => return arg.last(true).num_args(1..).action(ArgAction::Append).group("target"),
+        FlagValue::Text if flag.chooses => arg.action(ArgAction::Set).value_parser(not_empty),
         FlagValue::Text | FlagValue::UpperCase | FlagValue::Secret => arg.action(ArgAction::Set),
         FlagValue::Header => arg.action(ArgAction::Append).value_parser(header),
-        FlagValue::Pair => arg.action(ArgAction::Append).value_parser(pair),
+        FlagValue::Pair => arg.action(ArgAction::Append).value_parser(variable),
         FlagValue::Remove => arg.action(ArgAction::Append),
     };
     let arg = arg.long(flag.name).help_heading("What");
@@ -140,6 +141,21 @@ fn header(text: &str) -> Result<(String, String), String> {
         Some((name, value)) if !name.trim().is_empty() => Ok((name.trim().to_owned(), value.trim().to_owned())),
         _ => Err(format!("{text:?} is not a header; write it like \"Authorization: Bearer abc\"")),
     }
+}
+
+fn not_empty(text: &str) -> Result<String, String> {
+    if text.trim().is_empty() {
+        return Err("the value is empty; write what the runs are delivered to, as the examples show".to_owned());
+    }
+    Ok(text.to_owned())
+}
+
+/// A variable for the command, which does not get the variables of the shell that runs `job create`.
+fn variable(text: &str) -> Result<(String, String), String> {
+    pair(text).map_err(|_| match text.split_once('=') {
+        None => format!("{text:?} has no value; write it like \"{text}=value\""),
+        Some((_, value)) => format!("{text:?} has no name; write it like \"NAME={value}\""),
+    })
 }
 
 pub(super) fn pair(text: &str) -> Result<(String, String), String> {

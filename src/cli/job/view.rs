@@ -4,7 +4,7 @@ use everytick_targets::{KINDS, KindInfo};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, value::RawValue};
 
-use super::bulk::OpenCount;
+use super::{bulk::OpenCount, followed::Refused};
 use crate::{
     cli::{flow_graph::ParentView, preview::Ticks, run::RunView},
     client::{Answer, FieldError, Page},
@@ -47,7 +47,7 @@ pub(super) struct JobView {
     backlog: Option<BacklogView>,
     cancelling: bool,
     warnings: Vec<FieldError>,
-    followers: Vec<String>,
+    pub(super) followers: Vec<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -128,12 +128,19 @@ pub(super) fn changed_line(out: Output, answer: &Answer, verb: &str) -> anyhow::
 struct DryRun<'a> {
     dry_run: bool,
     items: &'a [Answer],
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    refused: &'a [Refused],
 }
 
 /// Prints the jobs that a command on several jobs would change; `open` has the number of open runs of each.
-pub(super) fn print_selected(out: Output, jobs: &Page, open: Option<&[OpenCount]>) -> anyhow::Result<()> {
+pub(super) fn print_selected(
+    out: Output,
+    jobs: &Page,
+    open: Option<&[OpenCount]>,
+    refused: &[Refused],
+) -> anyhow::Result<()> {
     if out.is_json() {
-        return Ok(out.json(&DryRun { dry_run: true, items: &jobs.items })?);
+        return Ok(out.json(&DryRun { dry_run: true, items: &jobs.items, refused })?);
     }
     let row = |(index, job): (usize, JobView)| {
         let next = job.next_tick.as_ref().map_or_else(|| "-".to_owned(), |at| out.time(at));

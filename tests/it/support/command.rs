@@ -49,7 +49,11 @@ impl From<Output> for Done {
 /// The binary under test, with an empty environment except PATH, in a directory of the caller's choice.
 pub(crate) fn everytick_command(dir: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_everytick"));
-    command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default()).current_dir(dir);
+    command
+        .env_clear()
+        .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+        .current_dir(dir)
+        .env("XDG_CONFIG_HOME", dir.join("config"));
     command
 }
 

@@ -2,10 +2,12 @@
 //! starts ends with the test.
 #![allow(dead_code, unused_imports, reason = "each test uses a part of it")]
 
+mod ca;
 mod command;
 mod server;
 mod sink;
 
+pub(crate) use ca::{Ca, Pair};
 pub(crate) use command::{Done, everytick, everytick_command, with_stdin};
 pub(crate) use server::{Server, ServerBuilder};
 pub(crate) use sink::{Delivery, Sink};

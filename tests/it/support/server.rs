@@ -165,7 +165,7 @@ impl Server {
         let path = format!("{}:{}", binary.display(), std::env::var("PATH").unwrap());
         let mut shell = std::process::Command::new("sh");
         let run = shell.args(["-c", &format!("set -e\n{lines}")]).env("PATH", path).env("EVERYTICK_SERVER", &self.url);
-        let done = run.current_dir(self.dir()).output().unwrap();
+        let done = run.current_dir(self.dir()).env("XDG_CONFIG_HOME", self.dir().join("config")).output().unwrap();
         let (stdout, stderr) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
         assert!(done.status.success(), "{stdout}{stderr}");
         stdout.into_owned()

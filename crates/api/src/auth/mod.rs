@@ -1,57 +1,72 @@
 //! Who calls, and what the caller may do.
 //!
 //! ```text
-//! request -> admit: authenticate, look the route up in `routes`, check the permission -> handler with `State`
+//! request -> admit: `authenticate`, look the route up in `routes`, check the permission and the `limits`
+//!         -> `scope`: does the caller see what the path names? -> handler with `State`
 //! ```
 //!
 //! Handlers reach commands and queries only through [`State`], which carries the caller. So a handler cannot run without one.
+//! `denied` writes the audit rows of denied requests.
 
+mod authenticate;
+mod caller;
+mod denied;
+mod limits;
 mod routes;
+pub(crate) mod scope;
 
-use std::{ops::Deref, sync::Arc};
+use std::{
+    net::{IpAddr, Ipv4Addr},
+    ops::Deref,
+    sync::Arc,
+};
 
 use axum::{
     extract::{self, FromRequestParts, MatchedPath, Request},
-    http::{HeaderMap, HeaderName, HeaderValue, request::Parts},
+    http::{HeaderMap, HeaderName, HeaderValue, StatusCode, request::Parts},
     middleware::Next,
     response::{IntoResponse, Response},
 };
-use everytick_domain::{access::Permission, ids::TenantId};
+use everytick_domain::{
+    access::{EXPIRES_SOON, LifetimePolicy, Permission, RunKey, Scope},
+    ids::{Fence, RunId, TenantId},
+    invalid::Invalid,
+};
 use everytick_engine::{Queries, commands::Commands, types::Actor};
 
 use crate::{
     Api,
     error::{ApiError, Result},
+    server::RemoteAddress,
 };
+
+pub use authenticate::AuthMode;
+pub(crate) use caller::Caller;
+
+use authenticate::{Limits, authenticate};
+use denied::{Asked, Denials};
 
 /// Most characters of a request id that a client sends.
 const REQUEST_ID_CHARS_MAX: usize = 64;
 const REQUEST_ID: HeaderName = HeaderName::from_static("everytick-request-id");
+/// When the caller's token expires, in the last days before.
+const TOKEN_EXPIRES: HeaderName = HeaderName::from_static("everytick-token-expires");
 
-/// An authenticated caller.
-#[derive(Clone, Debug)]
-pub(crate) struct Caller {
-    actor: Actor,
-    tenant: TenantId,
-    rights: Rights,
+/// How the API authenticates its callers.
+#[derive(Debug, Default)]
+pub struct Auth {
+    pub mode: AuthMode,
+    pub lifetimes: LifetimePolicy,
+    /// The key of run tokens; `None` if none are accepted.
+    pub run_key: Option<RunKey>,
+    limits: Limits,
+    denials: Denials,
 }
 
-#[derive(Clone, Debug)]
-enum Rights {
-    /// The API is open: callers on this machine may do everything.
-    All,
-}
-
-impl Caller {
-    /// A program on this machine, while the API is open.
-    fn local() -> Self {
-        Self { actor: Actor("local".to_owned()), tenant: TenantId::DEFAULT, rights: Rights::All }
-    }
-
-    fn may(&self, _: Permission) -> bool {
-        match self.rights {
-            Rights::All => true,
-        }
+impl Auth {
+    #[must_use]
+    pub fn new(mode: AuthMode, lifetimes: LifetimePolicy, run_key: Option<RunKey>) -> Self {
+        Self { mode, lifetimes, run_key, ..Self::default() }
     }
 }
 
@@ -65,10 +80,17 @@ impl From<Commands> for Guarded {
     }
 }
 
+impl Guarded {
+    /// The credentials, which are checked before there is a caller.
+    fn access(&self) -> &everytick_engine::Access {
+        self.0.access()
+    }
+}
+
 /// The API as one caller sees it.
 pub(crate) struct Call {
     pub(crate) commands: Commands,
-    caller: Caller,
+    pub(crate) caller: Caller,
     api: Arc<Api>,
 }
 
@@ -84,6 +106,35 @@ impl Call {
     }
     pub(crate) fn may(&self, permission: Permission) -> bool {
         self.caller.may(permission)
+    }
+    pub(crate) fn scope(&self) -> &Scope {
+        self.caller.scope()
+    }
+    /// Whether the caller sees only a part of its tenant.
+    pub(crate) fn is_limited(&self) -> bool {
+        self.scope().job_prefix.is_some() || self.scope().queues.is_some()
+    }
+
+    /// Checks that the caller may work on a claim: a run token on its own, a worker on those of its queues.
+    pub(crate) async fn check_claim(&self, run: RunId, fence: Fence) -> Result<()> {
+        if self.caller.claim().is_some_and(|own| (own.run, own.fence) != (run, fence)) {
+            let why = "the run token permits only the claim with which it was sent";
+            return Err(ApiError::NotAllowed(Invalid::new("fence", why)));
+        }
+        match self.claims_seen(&[run]).await?.as_slice() {
+            [true] => Ok(()),
+            _ => Err(ApiError::NotFound("run")),
+        }
+    }
+
+    /// Which of these runs are in a queue of the caller's scope.
+    pub(crate) async fn claims_seen(&self, runs: &[RunId]) -> Result<Vec<bool>> {
+        if self.scope().allows_every_queue() {
+            return Ok(vec![true; runs.len()]);
+        }
+        let queues = self.commands.queues_of(self.tenant(), runs).await?;
+        let seen = |queue: &Option<String>| queue.as_deref().is_some_and(|queue| self.scope().allows_queue(queue));
+        Ok(queues.iter().map(seen).collect())
     }
 }
 
@@ -103,7 +154,7 @@ impl FromRequestParts<Arc<Api>> for State {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, api: &Arc<Api>) -> Result<Self> {
-        // `admit` adds the caller to each request of a known route.
+        // `admit` adds the caller to each request of a route that is not public.
         let caller = parts.extensions.get::<Caller>().cloned().ok_or(ApiError::Internal)?;
         Ok(Self(Arc::new(Call { commands: api.commands.0.clone(), caller, api: api.clone() })))
     }
@@ -115,30 +166,59 @@ pub(crate) async fn admit(extract::State(api): extract::State<Arc<Api>>, mut req
         Ok(id) => id,
         Err(error) => return error.into_response(),
     };
-    let mut response = match check(&request) {
-        Ok(caller) => {
-            request.extensions_mut().insert(caller);
-            next.run(request).await
-        }
-        Err(error) => error.into_response(),
+    let asked = Asked {
+        method: request.method().clone(),
+        path: request.uri().path().to_owned(),
+        ip: peer(&request),
+        request: id.to_str().unwrap_or_default().to_owned(),
     };
-    response.headers_mut().insert(REQUEST_ID, id);
+    let with_credential = request.headers().contains_key(axum::http::header::AUTHORIZATION);
+    let (mut response, caller) = match check(&api, &mut request, &asked).await {
+        Ok(caller) => {
+            if let Some(caller) = &caller {
+                request.extensions_mut().insert(caller.clone());
+            }
+            (next.run(request).await, caller)
+        }
+        Err((error, caller)) => (error.into_response(), caller),
+    };
+    if with_credential && matches!(response.status(), StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
+        api.auth.denials.note(&api, &asked, caller.as_ref(), response.status()).await;
+    }
+    let headers = response.headers_mut();
+    headers.insert(REQUEST_ID, id);
+    headers.extend(caller.as_ref().and_then(expires_soon).map(|at| (TOKEN_EXPIRES, at)));
     response
 }
 
-fn check(request: &Request) -> Result<Caller> {
-    let caller = Caller::local();
-    match permission_of(request) {
-        Some(permission) if caller.may(permission) => Ok(caller),
+/// The caller of a request that is allowed; `None` if the route needs none.
+async fn check(api: &Api, request: &mut Request, asked: &Asked) -> Result<Option<Caller>, (ApiError, Option<Caller>)> {
+    let route = request.extensions().get::<MatchedPath>().cloned();
+    let route = route.as_ref().map(MatchedPath::as_str).unwrap_or_default();
+    let permission = match routes::permission(request.method(), route) {
         // A path or method without a handler: the router answers 404 or 405.
-        None => Ok(caller),
-        Some(permission) => Err(ApiError::NotPermitted(permission)),
+        None | Some(Permission::Public) => return Ok(None),
+        Some(permission) => permission,
+    };
+    let limits = &api.auth.limits;
+    let authenticated = authenticate(api, limits, request, asked.ip, &asked.request).await;
+    let caller = authenticated.map_err(|error| (error, None))?;
+    if let Err(error) = limits.check(&caller, route) {
+        return Err((error, Some(caller)));
     }
+    if caller.may(permission) { Ok(Some(caller)) } else { Err((ApiError::NotPermitted(permission), Some(caller))) }
 }
 
-fn permission_of(request: &Request) -> Option<Permission> {
-    let path = request.extensions().get::<MatchedPath>()?;
-    routes::permission(request.method(), path.as_str())
+/// The address of the caller; loopback in tests without a connection.
+fn peer(request: &Request) -> IpAddr {
+    request.extensions().get::<RemoteAddress>().map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |peer| peer.0)
+}
+
+fn expires_soon(caller: &Caller) -> Option<HeaderValue> {
+    let token = caller.own_token()?;
+    let at = token.expires_at?;
+    let soon = caller.now()?.plus(EXPIRES_SOON) >= at;
+    soon.then(|| HeaderValue::from_str(&at.to_string()).ok()).flatten()
 }
 
 /// The id that the client sends, or a new one.

@@ -3,7 +3,7 @@
 use axum::http::Method;
 use everytick_domain::access::Permission;
 
-use Permission::{Cluster, Control, Public, Read, ReadInstance, ReadManage, Work, Write};
+use Permission::{Cluster, Control, Manage, Own, Public, Read, ReadInstance, ReadManage, Work, Write};
 
 /// Method, path as the router has it, permission.
 const ROUTES: &[(&str, &str, Permission)] = &[
@@ -61,6 +61,13 @@ const ROUTES: &[(&str, &str, Permission)] = &[
     ("POST", "/api/v1/queues/{queue}/settle", Work),
     ("POST", "/api/v1/queues/{queue}/leave", Work),
     ("GET", "/api/v1/audit", ReadManage),
+    ("GET", "/api/v1/me", Own),
+    ("GET", "/api/v1/tokens", ReadManage),
+    ("POST", "/api/v1/tokens", Manage),
+    ("GET", "/api/v1/tokens/{id}", ReadManage),
+    ("DELETE", "/api/v1/tokens/{id}", Manage),
+    // Every caller may rotate its own token; the handler checks the permission for others.
+    ("POST", "/api/v1/tokens/{id}/rotate", Own),
 ];
 
 /// The permission for a route, `None` if the router has no such route. `HEAD` needs what `GET` needs.

@@ -1,7 +1,7 @@
 //! The audit trail.
 
 use axum::Json;
-use everytick_engine::types::AuditFilter;
+use everytick_engine::types::{AuditFilter, AuditResult};
 
 use super::{Shared, State};
 use crate::{
@@ -20,6 +20,7 @@ use crate::{
     params(
         ("actor" = Option<String>, Query, description = "Only changes by this actor"),
         ("action" = Option<String>, Query, description = "Only this action", example = "pause"),
+        ("result" = Option<String>, Query, description = "Only changes with this result: `ok` or `denied`", pattern = "^(ok|denied)$"),
         ("subject" = Option<String>, Query, description = "Only changes of this object: the name of a job, queue or calendar, or an id or the beginning of one"),
         ("from" = Option<String>, Query, format = DateTime, description = "At or after this instant"),
         ("to" = Option<String>, Query, format = DateTime, description = "Before this instant"),
@@ -30,8 +31,19 @@ use crate::{
 )]
 pub(crate) async fn list_audit(State(api): Shared, mut params: Params) -> Result<Json<AuditPage>> {
     let (from, to) = params.period();
-    let mut filter =
-        AuditFilter { actor: params.one("actor"), action: params.one("action"), subjects: Vec::new(), from, to };
+    let mut filter = AuditFilter {
+        actor: params.one("actor"),
+        action: params.one("action"),
+        result: params.one("result"),
+        subjects: Vec::new(),
+        from,
+        to,
+    };
+    if let Some(other) =
+        filter.result.as_ref().filter(|result| AuditResult::ALL.iter().all(|one| one.word() != *result))
+    {
+        params.refuse("result", format!("{other:?} is not a result; write \"ok\" or \"denied\""));
+    }
     let subject = params.one("subject");
     let (limit, before) = paging::read::<i64>(&mut params);
     params.finish()?;

@@ -107,7 +107,7 @@ pub(crate) async fn get_backfill(
 
 /// Cancel a backfill: create no more runs
 ///
-/// Its open runs continue, unless `cancel_runs`. A backfill that has ended does not change.
+/// Its open runs continue, unless `cancel_runs`. A backfill that has ended is refused, unless `cancel_runs` finds open runs.
 #[utoipa::path(
     post,
     path = "/api/v1/backfills/{id}/cancel",
@@ -119,6 +119,7 @@ pub(crate) async fn get_backfill(
     responses(
         (status = 200, description = "The backfill", body = Backfill),
         (status = 404, description = "No such backfill", body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "The backfill has ended", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn cancel_backfill(

@@ -29,6 +29,7 @@ use super::{Shared, State};
 use crate::{
     auth::Call,
     body::{BODY_BYTES_MAX, check_announced, check_media_type, read_object},
+    elsewhere::Elsewhere,
     error::{ApiError, Result},
     in_flight::Charge,
     params::Params,
@@ -103,7 +104,8 @@ pub(crate) async fn create_jobs(State(api): Shared, params: Params, request: Req
     let (answers, answered) = unbounded_channel();
     let (chunks, read) = mpsc::channel(CHUNKS_AHEAD_MAX);
     tokio::spawn(create(api.clone(), read, answers.clone(), begun));
-    tokio::spawn(Batch::new(api, chunks, answers).read(body));
+    let elsewhere = Elsewhere::of_any(&api).await;
+    tokio::spawn(Batch::new(api, chunks, answers, elsewhere).read(body));
     let answered = stream::unfold(answered, |mut answered| async move {
         answered.recv().await.map(|lines: Lines| (Ok::<_, std::convert::Infallible>(lines.text), answered))
     });
@@ -126,6 +128,7 @@ struct Batch {
     line: u64,
     chunk: Chunk,
     chunk_bytes: usize,
+    elsewhere: Elsewhere,
 }
 
 /// Lines in order, and the jobs of the valid ones.
@@ -141,8 +144,8 @@ enum Line {
 }
 
 impl Batch {
-    fn new(api: Arc<Call>, chunks: Sender<Chunk>, answers: UnboundedSender<Lines>) -> Self {
-        Self { api, chunks, answers, line: 0, chunk: Chunk::default(), chunk_bytes: 0 }
+    fn new(api: Arc<Call>, chunks: Sender<Chunk>, answers: UnboundedSender<Lines>, elsewhere: Elsewhere) -> Self {
+        Self { api, chunks, answers, line: 0, chunk: Chunk::default(), chunk_bytes: 0, elsewhere }
     }
 
     async fn read(mut self, body: Body) {
@@ -206,7 +209,10 @@ impl Batch {
             Err(ApiError::TooLarge { field: "line", bytes_max: LINE_BYTES_MAX })
         } else {
             read_object::<JobDefinition>(text)
-                .and_then(|definition| definition.read(None, self.api.allowed()).map_err(ApiError::Invalid))
+                .and_then(|definition| {
+                    definition.read(None, self.api.allowed(&self.elsewhere)).map_err(ApiError::Invalid)
+                })
+                .and_then(|spec| self.api.check_spec(&spec).map(|()| spec))
         };
         self.chunk.lines.push(match read {
             Ok(spec) => {

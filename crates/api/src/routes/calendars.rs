@@ -66,9 +66,9 @@ pub(crate) async fn get_calendar(
 
 /// Create or replace a calendar
 ///
-/// As JSON, or as an iCalendar file. Of a file, events of whole days are imported, once or repeated yearly or monthly; `left_out` of
-/// the answer lists the others. A file of which nothing can be imported is refused. The old version applies to ticks up to `effective_at`,
-/// whenever they are recorded; the new version applies to later ticks.
+/// The body is JSON or an iCalendar file. From a file, all-day events are imported, single or repeated yearly or monthly;
+/// `left_out` of the answer lists the others. A file without an event that can be imported is refused. The old version applies to
+/// ticks up to `effective_at`, whenever they are recorded; the new version applies to later ticks.
 #[utoipa::path(
     put,
     path = "/api/v1/calendars/{name}",
@@ -104,7 +104,7 @@ pub(crate) async fn put_calendar(
     Ok(tagged(version, response))
 }
 
-/// The calendar of the body; of an iCalendar file, also what was not imported.
+/// The calendar in the body. For an iCalendar file, also the events that were not imported.
 async fn read(api: &Call, body: CalendarBody, zone: Option<&str>) -> Result<(CalendarSpec, Option<Vec<LeftOut>>)> {
     match body {
         CalendarBody::Ics(text) => {

@@ -12,8 +12,8 @@ use crate::{
 
 /// Explain why a job ran or did not run at an instant
 ///
-/// Also works for a deleted job while its record is kept. Without `at`: the last tick expected by now, or before the first
-/// tick, that one; for a job without a schedule, its newest run.
+/// Also works for a deleted job while its record is kept. Without `at`: the last tick expected by now, or the first
+/// tick if none was expected yet; for a job without a schedule, its newest run.
 #[utoipa::path(
     get,
     path = "/api/v1/jobs/{job}/explain",

@@ -18,7 +18,7 @@ use crate::{
 
 /// List flows, newest first
 ///
-/// A flow whose root run has not ended is listed while that run is among the newest 10,000 runs of the page's time.
+/// A flow whose root run has not ended is listed only if that run is among the 10,000 newest runs in the period of the page.
 #[utoipa::path(
     get,
     path = "/api/v1/flows",
@@ -50,7 +50,8 @@ pub(crate) async fn list_flows(State(api): Shared, mut params: Params) -> Result
 
 /// Get a flow
 ///
-/// While the root run is in progress, the answer shows the jobs that depend on it at present.
+/// While the root run is in progress, the answer shows the jobs that depend on it at present. The id of another run of the flow
+/// also finds it.
 #[utoipa::path(
     get,
     path = "/api/v1/flows/{id}",

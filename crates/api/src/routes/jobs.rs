@@ -21,6 +21,7 @@ use super::{Shared, State, created, tagged};
 use crate::{
     auth::Call,
     body::{JsonBody, read_object},
+    elsewhere::Elsewhere,
     error::{ApiError, Result},
     paging,
     params::{JobPath, Params},
@@ -55,7 +56,9 @@ const RACES_MAX: usize = 8;
 )]
 pub(crate) async fn create_job(State(api): Shared, body: JsonBody) -> Result<Response> {
     let definition: JobDefinition = body.read()?;
-    let spec = definition.read(None, api.allowed()).map_err(ApiError::Invalid)?;
+    let elsewhere = Elsewhere::of(&api, &definition).await;
+    let spec = definition.read(None, api.allowed(&elsewhere)).map_err(ApiError::Invalid)?;
+    api.check_spec(&spec)?;
     let warnings = warnings::of(&api, &spec, None).await;
     let made = api.commands.create_jobs(api.tenant(), &api.actor(), vec![spec], body.idempotency.as_ref()).await?;
     let made = made.into_iter().next().ok_or(ApiError::Internal)?.map_err(unless_deleted)?;
@@ -67,7 +70,7 @@ pub(crate) async fn create_job(State(api): Shared, body: JsonBody) -> Result<Res
     Ok(tagged(made.job.version, created(&location, Job::from(&made).with_warnings(warnings))))
 }
 
-/// A repeat finds no job only if the job that the first request created was deleted since.
+/// If a repeat finds no job, the job that the first request created has been deleted since.
 fn unless_deleted(error: StoreError) -> ApiError {
     match error {
         StoreError::NotFound(_) => ApiError::conflict(
@@ -115,7 +118,12 @@ pub(crate) async fn list_jobs(State(api): Shared, mut params: Params) -> Result<
     }
     let (limit, after) = paging::read::<String>(&mut params);
     params.finish()?;
-    let page = api.queries().jobs(api.tenant(), &filter, after.as_deref(), limit).await?;
+    let after = api.first_job(after);
+    let mut page = api.queries().jobs(api.tenant(), &filter, after.as_deref(), limit).await?;
+    if page.items.last().is_some_and(|last| !api.scope().allows_job(&last.job.spec.name)) {
+        page.items.retain(|record| api.scope().allows_job(&record.job.spec.name));
+        page.next = None;
+    }
     let items = page.items.iter().map(|record| Job::listed(record, include.is_some())).collect();
     Ok(Json(JobPage { items, next_cursor: page.next.as_ref().map(paging::cursor) }))
 }
@@ -224,7 +232,9 @@ async fn replace(
     for _ in 0..RACES_MAX {
         let record = api.queries().job(api.tenant(), &job).await?;
         let definition = define(&Job::from(&record))?;
-        let spec = definition.read(Some(&record.job), api.allowed()).map_err(ApiError::Invalid)?;
+        let elsewhere = Elsewhere::of(api, &definition).await;
+        let spec = definition.read(Some(&record.job), api.allowed(&elsewhere)).map_err(ApiError::Invalid)?;
+        api.check_spec(&spec)?;
         if_match.check(record.job.version)?;
         let warnings = warnings::of(api, &spec, Some(&record.job.spec)).await;
         let edit = EditJob {
@@ -355,8 +365,8 @@ async fn change(api: &Call, job: JobRef, if_match: &IfMatch, change: Change, can
 }
 
 /// The answer to a committed edit. `before` is the job as it was read for the edit. The job is read again only if it was not
-/// read before, or if runs are cancelled or moved in the background: the answer shows how far that is. If the read fails, the
-/// answer only lacks the last run and the backlog.
+/// read before, or if runs are cancelled or moved in the background, because the answer shows that progress. If the read
+/// fails, only the last run and the backlog are missing in the answer.
 async fn edited_job(api: &Call, edited: &Edited, before: Option<JobRecord>, warnings: Vec<FieldError>) -> Response {
     let read = match before.filter(|before| !edited.backlog && before.backlog.is_none()) {
         Some(before) => Some(before),

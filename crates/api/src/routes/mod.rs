@@ -13,6 +13,7 @@ mod queues;
 mod redrive;
 mod runs;
 mod schedules;
+mod tokens;
 
 use std::sync::Arc;
 
@@ -75,6 +76,10 @@ pub(crate) fn all() -> OpenApiRouter<Arc<Api>> {
         .routes(routes!(queues::release_run))
         .routes(routes!(queues::settle_runs))
         .routes(routes!(audit::list_audit))
+        .routes(routes!(tokens::get_me))
+        .routes(routes!(tokens::list_tokens, tokens::create_token))
+        .routes(routes!(tokens::get_token, tokens::revoke_token))
+        .routes(routes!(tokens::rotate_token))
         .routes(routes!(cluster::get_cluster))
         .merge(of_the_node())
         .routes(routes!(docs::home))

@@ -37,7 +37,8 @@ pub(crate) async fn list_queues(State(api): Shared, mut params: Params) -> Resul
     let (limit, from) = paging::read::<String>(&mut params);
     params.finish()?;
     let page = api.queries().queues(api.tenant(), from.as_deref(), limit).await?;
-    let items = page.items.into_iter().map(Queue::from).collect();
+    let seen = page.items.into_iter().filter(|queue| api.scope().allows_queue(&queue.name));
+    let items = seen.map(Queue::from).collect();
     Ok(Json(QueuePage { items, next_cursor: page.next.as_ref().map(paging::cursor) }))
 }
 
@@ -131,8 +132,9 @@ pub(crate) async fn claim_runs(
 
 /// End the waiting claim requests of a worker
 ///
-/// A worker that stops sends it while its claim request waits. This node answers that request at once: without runs, or with runs
-/// that it claimed just before. Other nodes do not learn of it; there, the request ends after its `wait`.
+/// A worker that stops sends this request while its claim request waits. This node answers the claim request at
+/// once: without runs, or with runs that it claimed just before. Other nodes do not learn of it; there, the request ends after its
+/// `wait`.
 #[utoipa::path(
     post,
     path = "/api/v1/queues/{queue}/leave",
@@ -175,6 +177,7 @@ pub(crate) async fn release_run(
 ) -> Result<Json<ReleaseAnswer>> {
     params.finish()?;
     let fence = body.read::<BeatRequest>()?.read().map_err(ApiError::Invalid)?;
+    api.check_claim(id, fence).await?;
     if api.commands.release_claim(api.tenant(), id, fence).await? {
         Ok(Json(ReleaseAnswer { released: true }))
     } else {
@@ -203,6 +206,7 @@ pub(crate) async fn beat(
 ) -> Result<Json<BeatAnswer>> {
     params.finish()?;
     let fence = body.read::<BeatRequest>()?.read().map_err(ApiError::Invalid)?;
+    api.check_claim(id, fence).await?;
     let beat = api.commands.beat(api.tenant(), id, fence).await?;
     BeatAnswer::of(beat).map(Json).ok_or_else(|| ApiError::stale(fence))
 }
@@ -230,6 +234,7 @@ pub(crate) async fn add_log(
 ) -> Result<Json<LogAnswer>> {
     params.finish()?;
     let logged = body.read::<LogRequest>()?.read().map_err(ApiError::Invalid)?;
+    api.check_claim(id, logged.fence).await?;
     if api.commands.log(api.tenant(), id, logged.fence, logged.part()).await? {
         Ok(Json(LogAnswer { logged: true }))
     } else {
@@ -259,7 +264,12 @@ pub(crate) async fn settle_runs(
     drop(queue);
     let reports = body.read::<SettleBatch>()?.read().map_err(ApiError::Invalid)?;
     let named: Vec<_> = reports.iter().map(|(run, report)| (*run, report.fence)).collect();
-    let answers = api.commands.report_results(api.tenant(), reports).await?;
+    let runs: Vec<_> = named.iter().map(|(run, _)| *run).collect();
+    let seen = api.claims_seen(&runs).await?;
+    let allowed = reports.into_iter().zip(&seen).filter(|(_, seen)| **seen).map(|(report, _)| report).collect();
+    let mut reported = api.commands.report_results(api.tenant(), allowed).await?.into_iter();
+    let unseen = || Err(StoreError::NotFound("run"));
+    let answers = seen.iter().map(|seen| if *seen { reported.next().unwrap_or_else(unseen) } else { unseen() });
     let result = |((run, fence), answer): (&(_, _), Result<Option<run::State>, StoreError>)| {
         let refused = |error: ApiError| SettleResult {
             run: *run,

@@ -41,8 +41,8 @@ use crate::{
     tag = "runs",
     params(
         ("job" = Option<Name>, Query, description = "Only runs of this job: its name or id. The id also works after the job was deleted"),
-        ("from" = Option<String>, Query, format = DateTime, description = "Scheduled at or after this instant"),
-        ("to" = Option<String>, Query, format = DateTime, description = "Scheduled before this instant"),
+        ("from" = Option<String>, Query, format = DateTime, description = "Listed at this instant or later: the tick, or the time of the request. Runs of a backfill are listed one hour before its creation, not at `scheduled_at`"),
+        ("to" = Option<String>, Query, format = DateTime, description = "Listed before this instant"),
         ("status" = Option<String>, Query, description = "States, separated by commas", pattern = "^(waiting|claimed|succeeded|failed|cancelled|skipped)(,(waiting|claimed|succeeded|failed|cancelled|skipped))*$", example = "failed,cancelled"),
         ("cause" = Option<String>, Query, description = "Causes, separated by commas", pattern = "^(tick|request|backfill|parent)(,(tick|request|backfill|parent))*$", example = "tick,backfill"),
         ("flow" = Option<String>, Query, description = "Only runs of this flow: its id, or a beginning of at least 8 digits that no other flow has"),
@@ -59,7 +59,7 @@ pub(crate) async fn list_runs(State(api): Shared, mut params: Params) -> Result<
     let named = params.one("job");
     let query = RunQuery::read(&api, params).await?;
     let job = match named {
-        // By id also after the job was deleted, while its runs are kept.
+        // An id also finds the runs of a deleted job, while they are kept.
         Some(named) => match job_ref(&named) {
             JobRef::Id(id) => Some(id),
             name @ JobRef::Name(_) => Some(api.queries().job_id(api.tenant(), &name).await?),
@@ -76,8 +76,8 @@ pub(crate) async fn list_runs(State(api): Shared, mut params: Params) -> Result<
     tag = "jobs",
     params(
         ("job" = Name, Path, description = "Name or id"),
-        ("from" = Option<String>, Query, format = DateTime, description = "Scheduled at or after this instant"),
-        ("to" = Option<String>, Query, format = DateTime, description = "Scheduled before this instant"),
+        ("from" = Option<String>, Query, format = DateTime, description = "Listed at this instant or later: the tick, or the time of the request. Runs of a backfill are listed one hour before its creation, not at `scheduled_at`"),
+        ("to" = Option<String>, Query, format = DateTime, description = "Listed before this instant"),
         ("status" = Option<String>, Query, description = "States, separated by commas", pattern = "^(waiting|claimed|succeeded|failed|cancelled|skipped)(,(waiting|claimed|succeeded|failed|cancelled|skipped))*$", example = "failed,cancelled"),
         ("cause" = Option<String>, Query, description = "Causes, separated by commas", pattern = "^(tick|request|backfill|parent)(,(tick|request|backfill|parent))*$", example = "tick,backfill"),
         ("flow" = Option<String>, Query, description = "Only runs of this flow: its id, or a beginning of at least 8 digits that no other flow has"),
@@ -338,6 +338,7 @@ pub(crate) async fn settle_run(
     params.finish()?;
     let report = body.read::<SettleRequest>()?.read().map_err(ApiError::Invalid)?;
     let fence = report.fence;
+    api.check_claim(id, fence).await?;
     match api.commands.report_result(api.tenant(), id, report).await? {
         Some(run) => Ok(Json(run.into())),
         None => Err(ApiError::stale(fence)),

@@ -1,6 +1,6 @@
 //! The open connections: their number, their addresses, which are idle, and which serve a long request (a waiting claim, a live
-//! log). At the limit, a new connection replaces the connection that is
-//! idle longest. If no connection is idle, it replaces the connection of the claim that has waited longest.
+//! log). At the limit, a new connection replaces the connection that is idle longest. If no connection is idle, it
+//! replaces the connection of the claim that has waited longest.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -107,9 +107,17 @@ impl Connections {
         oldest.is_some_and(|oldest| open.evict(oldest))
     }
 
-    /// Counts a new connection. `None` when its address has too many connections and none of them is idle.
+    /// Counts a new connection from an address. `None` when the address has too many connections and none of them is idle.
     pub(super) fn admit(self: &Arc<Self>, peer: IpAddr) -> Option<Arc<Connection>> {
-        let peer = Some(peer.to_canonical()).filter(|peer| !peer.is_loopback());
+        self.admit_from(Some(peer.to_canonical()).filter(|peer| !peer.is_loopback()))
+    }
+
+    /// Counts a new connection of this machine.
+    pub(super) fn admit_local(self: &Arc<Self>) -> Option<Arc<Connection>> {
+        self.admit_from(None)
+    }
+
+    fn admit_from(self: &Arc<Self>, peer: Option<IpAddr>) -> Option<Arc<Connection>> {
         let mut open = self.open();
         if let Some(peer) = peer {
             if open.peers.get(&peer).is_some_and(|count| *count >= self.per_peer_max) {
@@ -159,7 +167,7 @@ impl Open {
 #[derive(Debug)]
 pub(super) struct Connection {
     connections: Arc<Connections>,
-    /// `None` for a loopback address.
+    /// `None` for a loopback address or a Unix socket.
     peer: Option<IpAddr>,
     evicted: CancellationToken,
     /// Its key in `Open::idle` while it is idle.
@@ -191,7 +199,8 @@ impl Connection {
                 let order = *self.order();
                 self.connections.open().idle.remove(&order);
             }
-            // The server is already closing this connection. The request arrived just before, so it ends after the answer.
+            // The server is already closing this connection. The request arrived just before, so the
+            // connection ends after its answer.
             Phase::Idle if self.evicted.is_cancelled() => {}
             Phase::Idle => {
                 *self.order() = self.connections.open().begin_idle(self.peer, &self.evicted);

@@ -2,7 +2,7 @@
 //!
 //! | state of the connection | it is closed after |
 //! |---|---|
-//! | has received nothing, or only a part of a request's head | `header_timeout` |
+//! | has received nothing, or only a part of the TLS handshake or of a request's head | `header_timeout` |
 //! | waits for its next request | `idle_timeout` |
 //! | has an answer that the client does not read | `write_timeout` without progress |
 //! | executes a request (also a long poll or an event stream) | no limit here; the router has its own |
@@ -10,10 +10,12 @@
 //! hyper's timeout for heads includes the idle time before the head, so `phase` and `timed` implement these timeouts instead.
 
 mod connections;
+mod listener;
 mod phase;
 mod timed;
+mod tls;
 
-use std::{convert::Infallible, io, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
+use std::{convert::Infallible, io, net::IpAddr, pin::pin, sync::Arc, time::Duration};
 
 use axum::{
     Router,
@@ -21,18 +23,23 @@ use axum::{
     extract::{FromRequestParts, Request},
     http::request::Parts,
 };
+use futures::future::join_all;
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::{TcpListener, TcpStream};
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tokio::{net::TcpStream, time::sleep};
+use tokio_util::{either::Either, sync::CancellationToken, task::TaskTracker};
 use tower::ServiceExt as _;
 
 use connections::{Connection, Connections, now};
+use listener::{Accepted, Peer};
 use phase::{Answer, Watched};
-use timed::Timed;
+use timed::{Phased, Timed};
+use tls::secure;
 
 use crate::{error::ApiError, in_flight::Charged};
 pub(crate) use connections::LongRequest;
+pub use listener::Listener;
+pub use tls::{ClientAuth, ClientCertificate, TLS_CHECK_EVERY, Tls, TlsFiles};
 
 /// Maximum size of a request's head, including its headers.
 const HEAD_BYTES_MAX: usize = 64 * 1024;
@@ -68,35 +75,46 @@ impl Default for ServerLimits {
     }
 }
 
-/// Serves until `closing` is cancelled, then returns when the answers in progress have been sent.
-pub async fn serve(listener: TcpListener, router: Router, limits: ServerLimits, closing: CancellationToken) {
+/// Serves until `closing` is cancelled, then returns when the answers in progress have been sent. All listeners share the limits.
+pub async fn serve(listeners: Vec<Listener>, router: Router, limits: ServerLimits, closing: CancellationToken) {
     let connections = Arc::new(Connections::new(limits));
     let tasks = TaskTracker::new();
-    let accepting = async {
-        loop {
-            let (stream, peer) = match listener.accept().await {
-                Ok(accepted) => accepted,
-                Err(error) => {
-                    not_accepted(&error, &connections).await;
-                    continue;
-                }
-            };
-            // At the limit, the server closes the connection that has been idle longest, or else that of the claim that has waited
-            // longest. If there is neither, the new connection waits until one ends.
-            connections.wait_for_capacity().await;
-            if let Some(connection) = connections.admit(peer.ip()) {
-                let one = serve_one(stream, peer, connection, router.clone(), limits, closing.clone());
-                tasks.spawn(one);
-            }
-        }
-    };
+    let accepting = listeners.iter().map(|listener| {
+        accept(listener, &connections, |stream, peer, connection| {
+            tasks.spawn(serve_one(stream, peer, connection, router.clone(), limits, closing.clone()));
+        })
+    });
     tokio::select! {
         () = closing.cancelled() => {}
-        () = accepting => {}
+        _ = join_all(accepting) => {}
     }
-    drop(listener);
+    drop(listeners);
     tasks.close();
     tasks.wait().await;
+}
+
+/// Accepts connections and passes each to `serve`.
+async fn accept(listener: &Listener, connections: &Arc<Connections>, serve: impl Fn(Accepted, Peer, Arc<Connection>)) {
+    loop {
+        let (stream, peer) = match listener.accept().await {
+            Ok(Some(accepted)) => accepted,
+            Ok(None) => continue,
+            Err(error) => {
+                not_accepted(&error, connections).await;
+                continue;
+            }
+        };
+        // At the limit, the server closes the connection that has been idle longest, or else that of the claim that has waited
+        // longest. If there is neither, the new connection waits until one ends.
+        connections.wait_for_capacity().await;
+        let admitted = match peer {
+            Peer::Address(peer) => connections.admit(peer.ip()),
+            Peer::User(_) => connections.admit_local(),
+        };
+        if let Some(connection) = admitted {
+            serve(stream, peer, connection);
+        }
+    }
 }
 
 /// A client that disconnected before it was accepted is no error. When the process has no free file descriptor, closes one
@@ -113,15 +131,28 @@ async fn not_accepted(error: &io::Error, connections: &Connections) {
     let _ = tokio::time::timeout(NO_DESCRIPTOR_PAUSE, connections.wait_for_change()).await;
 }
 
-/// The connection that carries a request; `None` in tests that call the router without a server.
+/// The address at the other end of a request's connection. A Unix socket counts as loopback.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RemoteAddress(pub(crate) IpAddr);
+
+/// The connection that carries a request.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Carrier(Option<Arc<Connection>>);
+pub(crate) struct Carrier {
+    /// `None` in tests that call the router without a server.
+    connection: Option<Arc<Connection>>,
+    tls: bool,
+}
 
 impl Carrier {
+    /// Whether the client's connection to this server uses TLS.
+    pub(crate) const fn is_tls(&self) -> bool {
+        self.tls
+    }
+
     /// Counts a request that may last long. Refused when only the connections reserved for short requests are left.
     /// With `waits`, the server may end the request early to free its connection.
     pub(crate) fn begin_long(&self, waits: bool) -> Result<LongRequest, ApiError> {
-        match &self.0 {
+        match &self.connection {
             None => Ok(LongRequest::default()),
             Some(connection) => connection.begin_long(waits, now()).ok_or_else(|| {
                 ApiError::Busy("this node has too many open long requests; retry, or use another node".to_owned())
@@ -139,20 +170,51 @@ impl<S: Sync> FromRequestParts<S> for Carrier {
 }
 
 async fn serve_one(
-    stream: TcpStream,
-    peer: SocketAddr,
+    accepted: Accepted,
+    peer: Peer,
     connection: Arc<Connection>,
     router: Router,
     limits: ServerLimits,
     closing: CancellationToken,
 ) {
-    // An answer is written as a whole: Nagle's algorithm would only delay its last packet.
-    let _ = stream.set_nodelay(true);
-    let io = TokioIo::new(Timed::new(stream, connection.clone(), limits.write_timeout));
+    let mut timer = Box::pin(sleep(limits.header_timeout));
+    let (mut is_tls, mut certificate) = (false, None);
+    let stream = match accepted {
+        Accepted::Tcp(stream) => {
+            set_nodelay(&stream);
+            Either::Left(Timed::new(stream, limits.write_timeout))
+        }
+        Accepted::Unix(stream) => Either::Right(Either::Left(Timed::new(stream, limits.write_timeout))),
+        Accepted::Tls(stream, tls) => {
+            set_nodelay(&stream);
+            let secured = tokio::select! {
+                secured = secure(stream, &tls, &limits) => secured,
+                () = &mut timer => return,
+                () = connection.evicted() => return,
+                () = closing.cancelled() => return,
+            };
+            match secured {
+                Ok(Some(secured)) => {
+                    (is_tls, certificate) = (true, secured.certificate);
+                    Either::Right(Either::Right(secured.stream))
+                }
+                Ok(None) => return,
+                Err(error) => {
+                    tracing::debug!(?peer, %error, "a TLS handshake failed");
+                    return;
+                }
+            }
+        }
+    };
+    let io = TokioIo::new(Phased::new(stream, connection.clone()));
     let service = service_fn(|request: Request<Incoming>| {
         let in_progress = connection.begin_request();
         let mut request = request.map(Body::new);
-        request.extensions_mut().insert(Carrier(Some(connection.clone())));
+        request.extensions_mut().insert(Carrier { connection: Some(connection.clone()), tls: is_tls });
+        if let Some(certificate) = &certificate {
+            request.extensions_mut().insert::<ClientCertificate>(certificate.clone());
+        }
+        request.extensions_mut().insert(RemoteAddress(peer.address()));
         let answering = router.clone().oneshot(request);
         let connection = connection.clone();
         async move {
@@ -168,7 +230,7 @@ async fn serve_one(
         .max_buf_size(HEAD_BYTES_MAX)
         .serve_connection(io, service);
     let served = pin!(served);
-    let mut watched = Watched::new(served, connection.clone(), limits);
+    let mut watched = Watched::new(served, connection.clone(), limits, timer);
     let wants_answer = tokio::select! {
         ended = watched.run() => return ended_early(peer, ended),
         // A request that arrived just before the eviction is still answered.
@@ -181,8 +243,13 @@ async fn serve_one(
     }
 }
 
-fn ended_early(peer: SocketAddr, ended: Option<hyper::Result<()>>) {
+/// An answer is written as a whole: Nagle's algorithm would only delay its last packet.
+fn set_nodelay(stream: &TcpStream) {
+    let _ = stream.set_nodelay(true);
+}
+
+fn ended_early(peer: Peer, ended: Option<hyper::Result<()>>) {
     if let Some(Err(error)) = ended {
-        tracing::debug!(%peer, %error, "a connection ended early");
+        tracing::debug!(?peer, %error, "a connection ended early");
     }
 }

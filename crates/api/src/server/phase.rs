@@ -1,5 +1,5 @@
-//! The phase of a connection, which decides its time limit. Every phase change happens inside the poll of the connection's own
-//! task, so only that task runs the timer: [`Watched`] reads the phase after each poll.
+//! The phase of a connection, which decides its time limit. Every phase change happens inside a poll of the connection's own
+//! task. So [`Watched`], which that task polls, needs only to read the phase after each poll and to set the timer.
 
 use std::{
     future::poll_fn,
@@ -109,8 +109,15 @@ pub(super) struct Watched<'a, C> {
 }
 
 impl<'a, C: Future> Watched<'a, C> {
-    pub(super) fn new(served: Pin<&'a mut C>, connection: Arc<Connection>, limits: ServerLimits) -> Self {
-        Self { served, connection, limits, timed: None, timer: Box::pin(sleep(limits.header_timeout)) }
+    /// `timer` is the header timeout; it began when the connection was accepted.
+    pub(super) fn new(
+        served: Pin<&'a mut C>,
+        connection: Arc<Connection>,
+        limits: ServerLimits,
+        timer: Pin<Box<Sleep>>,
+    ) -> Self {
+        let (_, state) = connection.state();
+        Self { served, connection, limits, timed: Some(state), timer }
     }
 
     pub(super) fn connection(&mut self) -> Pin<&mut C> {

@@ -1,6 +1,6 @@
 //! The audit trail as the API answers it.
 
-use everytick_domain::time::DbTime;
+use everytick_domain::{ids::TokenId, time::DbTime};
 use everytick_engine::types::AuditRecord;
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -14,10 +14,23 @@ pub(crate) struct AuditEntry {
     at: DbTime,
     #[schema(example = "local")]
     actor: String,
+    /// How the actor was authenticated: `local` (the API was open), `token`, `node`, or `anonymous` (no valid credential).
+    #[schema(example = "token")]
+    actor_kind: String,
+    /// The id of the token that the actor used.
+    #[schema(value_type = Option<String>, format = Uuid)]
+    token_id: Option<TokenId>,
+    /// The address that the request came from.
+    ip: Option<String>,
+    /// The id of the request, as its answer has it in `everytick-request-id`.
+    request_id: Option<String>,
     #[schema(example = "pause")]
     action: String,
     /// The changed object.
     subject: String,
+    /// `ok`, or `denied` for a request that was refused because of its credential.
+    #[schema(example = "ok")]
+    result: String,
     /// Further facts, depending on the action.
     #[schema(value_type = Value)]
     detail: Box<RawValue>,
@@ -25,10 +38,10 @@ pub(crate) struct AuditEntry {
 
 impl From<AuditRecord> for AuditEntry {
     fn from(record: AuditRecord) -> Self {
-        let AuditRecord { id, at, actor, action, subject, detail } = record;
+        let AuditRecord { id, at, actor, actor_kind, token, ip, request, action, subject, result, detail } = record;
         // Stores write JSON.
         let detail = RawValue::from_string(detail).unwrap_or_else(|_| RawValue::NULL.to_owned());
-        Self { id, at, actor, action, subject, detail }
+        Self { id, at, actor, actor_kind, token_id: token, ip, request_id: request, action, subject, result, detail }
     }
 }
 

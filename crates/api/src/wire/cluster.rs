@@ -33,9 +33,9 @@ pub(crate) struct GoneView {
     name: String,
     region: Option<String>,
     version: String,
-    /// As of a node that is alive.
+    /// As for a live node.
     roles: Option<Vec<String>>,
-    /// As of a node that is alive.
+    /// As for a live node.
     #[schema(value_type = Option<Object>)]
     capabilities: Option<serde_json::Value>,
     #[schema(value_type = String, format = DateTime)]

@@ -9,6 +9,8 @@ use everytick_domain::{
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use super::run::Skip;
+
 /// The kind of explanation.
 #[derive(Clone, Copy, Debug, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
@@ -28,6 +30,14 @@ pub(crate) enum Kind {
     NotYetRecorded,
     OutOfHistory,
     Missing,
+}
+
+/// Why a run waits, how it ended, or why there is none.
+#[derive(Clone, Copy, Debug, Serialize, ToSchema)]
+#[serde(untagged)]
+pub(crate) enum Why {
+    Run(#[schema(inline)] Reason),
+    Skip(#[schema(inline)] Skip),
 }
 
 /// Why a run waits, or how it ended.
@@ -88,9 +98,9 @@ pub(crate) struct Explanation {
     schedule_timezone: Option<String>,
     #[schema(inline)]
     kind: Kind,
-    /// Why the run waits, or how it ended; `null` if there is no run.
+    /// Why the run waits, how it ended, or the `skip_reason`; `null` if there is neither a run nor a skip.
     #[schema(inline)]
-    reason: Option<Reason>,
+    reason: Option<Why>,
     /// The explanation as text, in the job's zone with UTC beside it; with `utc=true` in UTC.
     #[schema(
         example = "2026-12-25T03:00:00+01:00 (2026-12-25T02:00:00Z): skipped: calendar holidays-de excludes the date"
@@ -117,7 +127,7 @@ pub(crate) struct Explanation {
     calendar: Option<String>,
     /// Who paused, deleted, created or changed the job, or cancelled the run.
     by: Option<String>,
-    /// Since when that applies.
+    /// The instant from which the explained situation applies, such as the start of a pause.
     #[schema(value_type = Option<String>, format = DateTime)]
     since: Option<DbTime>,
     /// The nearest ticks of the definition that applied then, if the instant is not a tick.
@@ -215,6 +225,8 @@ pub(crate) struct SkippedRange {
 impl Explanation {
     pub(crate) fn new(job: &str, explained: Domain) -> Self {
         let record = explained.record.as_ref();
+        let why = explained.reason.map(|reason| Why::Run(reason.into()));
+        let why = why.or(explained.skip_reason.map(|reason| Why::Skip(reason.into())));
         let state = record.map(|record| record.state).or(explained.range.map(|_| State::Skipped));
         Self {
             job: job.to_owned(),
@@ -223,7 +235,7 @@ impl Explanation {
             timezone: explained.zone.clone().unwrap_or_else(|| "UTC".to_owned()),
             schedule_timezone: explained.zone,
             kind: explained.kind.into(),
-            reason: explained.reason.map(Into::into),
+            reason: why,
             message: explained.words,
             details: explained.details,
             commands: explained.commands,

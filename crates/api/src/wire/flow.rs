@@ -18,10 +18,10 @@ use super::{
 #[derive(Clone, Copy, Debug, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum FlowState {
-    /// A job of it has no run yet, or its run has not ended.
+    /// A job of the flow has no run yet, or its run has not ended.
     Running,
     Succeeded,
-    /// A run of it failed or was cancelled, or a job was skipped with the reason `error`.
+    /// A run of the flow failed or was cancelled, or a job was skipped with the reason `error`.
     Failed,
     /// A user cancelled it: no further run starts.
     Cancelled,

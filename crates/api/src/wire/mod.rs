@@ -34,6 +34,7 @@ pub(crate) mod redrive;
 pub(crate) mod run;
 pub(crate) mod schedule;
 pub(crate) mod target;
+pub(crate) mod token;
 
 use everytick_domain::{invalid::Invalid, time::Span};
 use utoipa::ToSchema;

@@ -110,7 +110,7 @@ pub(crate) struct CancelledJob {
     /// All cancelled runs, the oldest first.
     #[schema(value_type = Vec<String>)]
     cancelled: Vec<RunId>,
-    /// Those of them that were claimed; their work is being stopped.
+    /// The cancelled runs that were claimed; their work is being stopped.
     #[schema(value_type = Vec<String>)]
     stopped: Vec<RunId>,
     /// Whether more runs wait than one transaction cancels. None of them starts; they are cancelled in the background. `GET` of

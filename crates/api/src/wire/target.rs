@@ -1,11 +1,11 @@
 //! The target of a job: exactly one of the registered kinds. Each kind defines its own form; see `everytick_targets::Kind`.
 
 use everytick_domain::{for_each_target_kind, invalid::Invalid, target::TargetSpec};
-use everytick_targets::{TargetSettings, WireForm, listed, object};
+use everytick_targets::{WireForm, listed, object};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::FieldErrors;
+use super::{FieldErrors, job::Allowed};
 
 macro_rules! define {
     ($($variant:ident($spec:ident) $name:ident,)*) => {
@@ -22,7 +22,7 @@ macro_rules! define {
         }
 
         impl Target {
-            fn names_given(&self) -> Vec<&'static str> {
+            pub(super) fn names_given(&self) -> Vec<&'static str> {
                 [$(self.$name.is_some().then_some(stringify!($name)),)*].into_iter().flatten().collect()
             }
 
@@ -70,7 +70,7 @@ impl Target {
     pub(crate) fn read(
         self,
         old: Option<&TargetSpec>,
-        settings: &TargetSettings,
+        allowed: Allowed<'_>,
         wrong: &mut FieldErrors,
     ) -> Option<TargetSpec> {
         let given = self.names_given();
@@ -86,7 +86,10 @@ impl Target {
         let spec = self.read_kind(old, &mut errors);
         wrong.extend(errors.into_iter().map(|error| error.under("target")));
         let spec = spec?;
-        wrong.extend(everytick_targets::forbidden(&spec, settings));
+        let forbidden = everytick_targets::forbidden(&spec, allowed.targets);
+        if !forbidden.is_empty() {
+            wrong.extend(allowed.elsewhere.judge(&spec, forbidden));
+        }
         wrong.extend(everytick_targets::validate(&spec));
         Some(spec)
     }

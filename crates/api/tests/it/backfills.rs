@@ -20,7 +20,7 @@ async fn hourly(server: &Server) -> DbTime {
     DbTime::from_millis((now.millis() / hour - 20) * hour)
 }
 
-/// The ticks from `from` to the one so many hours later, which is included.
+/// The period from the tick `from` to the tick `hours` later, both included.
 fn period(from: DbTime, hours: u64) -> Value {
     json!({"from": from.to_string(), "to": from.plus(Span::hours(hours)).plus(Span::millis(1)).to_string()})
 }

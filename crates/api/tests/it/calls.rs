@@ -48,3 +48,16 @@ async fn a_trigger_is_one_call() {
     server.post("/api/v1/jobs/j/trigger", json!({})).await.expect(201);
     assert_eq!(calls.made(), [Point::Ask]);
 }
+
+#[tokio::test]
+async fn a_path_with_text_that_is_no_name_or_id_is_answered_without_a_call() {
+    let calls = Arc::new(Calls::default());
+    let server = Server::simulated(calls.clone());
+    // The first request reads whether requests need a token.
+    server.get("/api/v1/jobs").await.expect(200);
+    calls.made();
+    for path in ["jobs/a%20b", "jobs/a%00b", "runs/xyz", "flows/xyz", "calendars/a%20b", "backfills/xyz"] {
+        server.get(&format!("/api/v1/{path}")).await.expect(404);
+    }
+    assert_eq!(calls.made(), []);
+}

@@ -69,7 +69,7 @@ impl Served {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let closing = CancellationToken::new();
-        let ended = tokio::spawn(serve(listener, router, limits, closing.clone()));
+        let ended = tokio::spawn(serve(vec![listener.into()], router, limits, closing.clone()));
         Self { port, go_on, waits, given_up, closing, ended }
     }
 
@@ -152,7 +152,7 @@ async fn a_request_that_waits_for_its_answer_is_not_idle() {
     let mut polling = served.connect().await;
     polling.get("/wait").await;
     served.waits.notified().await;
-    // A later connection runs into both limits.
+    // The idle timeout closes the second connection, and the header timeout the third.
     let mut idle = served.connect().await;
     idle.hello().await;
     idle.closed().await;
@@ -223,4 +223,24 @@ async fn a_request_with_more_than_a_hundred_headers_is_refused() {
     client.read_to("hello").await;
     client.send(&head(101)).await;
     assert!(client.closed().await.starts_with("HTTP/1.1 431"));
+}
+
+#[test]
+fn the_default_limits_are_the_documented_ones() {
+    let limits = ServerLimits::default();
+    let page = include_str!("../../../../docs/reference/limits.md");
+    for (what, documented) in [
+        (
+            "the head of a request, also the first byte of a new connection, and its TLS handshake",
+            format!("{} s", limits.header_timeout.as_secs()),
+        ),
+        ("a connection that waits for its next request", format!("{} s", limits.idle_timeout.as_secs())),
+        ("a client that reads nothing of its answer", format!("{} s", limits.write_timeout.as_secs())),
+        ("headers of one request", format!("{}, and 64 KiB in total", limits.headers_max)),
+        ("connections of one address, except this machine", limits.connections_per_peer_max.to_string()),
+    ] {
+        assert!(page.contains(&format!("\n| {what} | {documented} |")), "{what}: {documented}");
+    }
+    let most = "at most 16,384";
+    assert!(page.contains(most) && limits.connections_max == 16_384, "{}", limits.connections_max);
 }

@@ -377,7 +377,7 @@ async fn a_masked_credential_is_kept_only_for_the_same_receiver() {
         json!({"name": "s", "target": {
             "shell": {"command": {"argv": argv}, "env": {"TOKEN": token}, "workdir": workdir}}})
     };
-    // Nor for another kind of target.
+    // A change of the kind of target does not keep the credential either.
     let mut other_kind = shell(&["env"], "/srv", "********");
     other_kind["target"]["shell"]["env"] = json!({"authorization": "********"});
     put("h", other_kind).await.expect(422);

@@ -62,7 +62,7 @@ async fn a_beginning_of_an_id_is_enough_if_it_is_unique() {
     let short = server.get(&format!("/api/v1/runs/{}", &run[..4])).await.expect(404);
     assert!(short["errors"][0]["message"].as_str().unwrap().contains("at least 8"), "{short}");
     server.get("/api/v1/runs/ffffffff").await.expect(404);
-    // Enough runs of one instant have equal beginnings.
+    // Runs that are triggered at nearly one instant have ids with the same beginning.
     let mut ids = vec![run];
     for _ in 0..9 {
         ids.push(trigger(&server, "a").await);

@@ -2,9 +2,12 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
+mod access;
 mod backfills;
 mod batch;
 mod busy;
+#[path = "../../../../tests/it/support/ca.rs"]
+mod ca;
 mod calendars;
 mod calls;
 mod connections;
@@ -18,4 +21,5 @@ mod redrive;
 mod refusals;
 mod runs;
 mod support;
+mod tls;
 mod warnings;

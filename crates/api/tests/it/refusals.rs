@@ -110,6 +110,7 @@ fn cases() -> Vec<Bad> {
         field("timeout as a number", "timeout", json!(30)).message("such as \"30s\""),
         field("timeout 0s", "timeout", json!("0s")),
         field("timeout too long", "timeout", json!("8d")),
+        field("timeout of a webhook too long", "timeout", json!("61m")).message("queue target"),
         field("unknown on_lost", "on_lost", json!("cry")).message("retry"),
         field("late_after that is not a duration", "misfire.late_after", json!("1.5h")),
         field("late_after too long", "misfire.late_after", json!("2h")),

@@ -10,8 +10,8 @@ use axum::{
     body::{Body, to_bytes},
     http::{HeaderMap, Request, StatusCode},
 };
-use everytick_api::{Api, BYTES_IN_FLIGHT_MAX, Batches, InFlight, Status, router};
-use everytick_domain::{ids::Incarnation, time::Span};
+use everytick_api::{Api, Auth, AuthMode, BYTES_IN_FLIGHT_MAX, Batches, Hosts, InFlight, Status, router};
+use everytick_domain::{access::LifetimePolicy, ids::Incarnation, time::Span};
 use everytick_engine::{
     Hints,
     commands::{Commands, Entropy},
@@ -54,7 +54,7 @@ impl Answer {
     }
 }
 
-/// Deterministic: ids differ, and a failing test fails again.
+/// Counts up, so that ids differ and a test that fails once always fails.
 struct Counting(AtomicU64);
 
 impl Entropy for Counting {
@@ -90,27 +90,37 @@ impl Server {
     }
 
     pub(crate) async fn with(shell_enabled: bool, min_interval: Span) -> Self {
-        Self::build(shell_enabled, min_interval, BYTES_IN_FLIGHT_MAX).await
+        Self::build(shell_enabled, min_interval, BYTES_IN_FLIGHT_MAX, Auth::default()).await
     }
 
     pub(crate) async fn with_bytes_in_flight(bytes_max: usize) -> Self {
-        Self::build(true, Span::seconds(1), bytes_max).await
+        Self::build(true, Span::seconds(1), bytes_max, Auth::default()).await
+    }
+
+    /// A server whose requests need credentials.
+    pub(crate) async fn required() -> Self {
+        Self::with_auth(Auth::new(AuthMode::Required, LifetimePolicy::default(), None)).await
+    }
+
+    pub(crate) async fn with_auth(auth: Auth) -> Self {
+        Self::build(true, Span::seconds(1), BYTES_IN_FLIGHT_MAX, auth).await
     }
 
     /// A server on the simulated store, which passes each call to `faults`.
     pub(crate) fn simulated(faults: Arc<dyn Faults>) -> Self {
         let store = SimStore::new(Arc::new(SystemClock), Limits::default());
         let (api_store, store) = (Arc::new(store.connect(faults)), Arc::new(store));
-        Self::on(api_store, store, TempDir::new().unwrap(), true, Span::seconds(1), BYTES_IN_FLIGHT_MAX)
+        let auth = Auth::default();
+        Self::on(api_store, store, TempDir::new().unwrap(), true, Span::seconds(1), BYTES_IN_FLIGHT_MAX, auth)
     }
 
-    async fn build(shell_enabled: bool, min_interval: Span, bytes_in_flight_max: usize) -> Self {
+    async fn build(shell_enabled: bool, min_interval: Span, bytes_in_flight_max: usize, auth: Auth) -> Self {
         let dir = TempDir::new().unwrap();
         let path = dir.path().join("everytick.db");
         let store = SqliteStore::open(path, Arc::new(SystemClock), Limits::default()).await.unwrap();
         // As in a node, the API has its own handle to the store.
         let (api_store, store) = (Arc::new(store.api_handle()), Arc::new(store));
-        Self::on(api_store, store, dir, shell_enabled, min_interval, bytes_in_flight_max)
+        Self::on(api_store, store, dir, shell_enabled, min_interval, bytes_in_flight_max, auth)
     }
 
     fn on(
@@ -120,6 +130,7 @@ impl Server {
         shell_enabled: bool,
         min_interval: Span,
         bytes_in_flight_max: usize,
+        auth: Auth,
     ) -> Self {
         let live = LiveLogs::default();
         let shell = shell_enabled.then_some(ShellSettings { grace: TERM_GRACE, owner: None });
@@ -132,9 +143,10 @@ impl Server {
             targets: TargetSettings { shell, ..TargetSettings::default() },
             min_interval,
             history: Span::days(90),
+            auth,
             batches: Batches::default(),
             in_flight: InFlight::new(bytes_in_flight_max),
-            listen: ([127, 0, 0, 1], 8640).into(),
+            hosts: Hosts { ports: vec![8640], ..Hosts::default() },
         };
         Self { router: router(api), store, live, ready, dir }
     }

@@ -1,13 +1,17 @@
-//! Access control: roles, permissions, scopes and tokens, as pure rules. The API authenticates a caller and asks here whether the
-//! caller may do what it asks for. The store keeps only hashes of tokens.
+//! Access control: roles, permissions, scopes and tokens, as pure rules. The API authenticates a caller, then checks
+//! here whether the caller has the permission that its request needs. The store keeps only hashes of tokens.
 //!
 //! | file | rule |
 //! |---|---|
 //! | `permission` | which role has which permission: the matrix |
 //! | `scope` | what a credential sees of its tenant: queues, job names, reads only |
 //! | `token` | the text of a token, its checksum and its hash |
+//! | `lifetime` | how long a token is valid |
+//! | `run_token` | the proof that a receiver may settle one claim |
 
+mod lifetime;
 mod permission;
+mod run_token;
 mod scope;
 mod token;
 
@@ -15,9 +19,14 @@ use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::TenantId;
+use crate::{ids::TenantId, invalid::Invalid};
 
+pub use lifetime::{
+    EXPIRES_SOON, LIFETIME_DEFAULT, LIFETIME_MAX_DEFAULT, Lifetime, LifetimePolicy, OVERLAP_DEFAULT, OVERLAP_MAX,
+    check_overlap,
+};
 pub use permission::Permission;
+pub use run_token::{RunClaim, RunKey, is_run_token};
 pub use scope::{PATTERNS_MAX, Pattern, Scope};
 pub use token::{BadToken, TOKEN_PREFIX_CHARS, Token, TokenHash};
 
@@ -55,7 +64,7 @@ impl Role {
         }
     }
 
-    /// Whether a caller with this role may create a credential with the other role.
+    /// Whether a caller with this role may create a credential with the role `other`.
     #[must_use]
     pub const fn may_grant(self, other: Self) -> bool {
         match self {
@@ -104,12 +113,38 @@ impl Grant {
         permission.granted_to(self.role) && (permission.only_reads() || !self.scope.read_only)
     }
 
-    /// Whether a caller with this grant may create a credential with the other one: a credential is never stronger than its
-    /// creator.
+    /// Whether a caller with this grant may create a credential with the grant `other`: a credential is never stronger
+    /// than its creator.
     #[must_use]
     pub fn may_create(&self, other: &Self) -> bool {
-        let tenant = self.role == Role::Instance || self.tenant == other.tenant;
-        tenant && self.role.may_grant(other.role) && self.scope.contains(&other.scope)
+        self.check_create(other).is_ok()
+    }
+
+    /// The same, with the field of the other grant that is stronger than this one.
+    pub fn check_create(&self, other: &Self) -> Result<(), Invalid> {
+        let stronger = |field: &str, message: String| Err(Invalid::new(field, message));
+        if self.role != Role::Instance && self.tenant != other.tenant {
+            return stronger("role", "a credential of another tenant cannot be created".to_owned());
+        }
+        if !self.role.may_grant(other.role) {
+            return stronger("role", format!("a caller with role {} cannot create role {}", self.role, other.role));
+        }
+        if !self.scope.contains(&other.scope) {
+            return stronger("scope", "is wider than the scope of the caller".to_owned());
+        }
+        Ok(())
+    }
+
+    /// Checks that a credential with this grant makes sense.
+    pub fn check(&self) -> Result<(), Invalid> {
+        self.scope.check()?;
+        if self.role == Role::Worker && self.scope.queues.is_none() {
+            return Err(Invalid::new("queues", "a worker needs queues; write names or prefixes, such as [\"mail-*\"]"));
+        }
+        if self.role == Role::Worker && self.scope.job_prefix.is_some() {
+            return Err(Invalid::new("job_prefix", "a worker is limited by its queues; leave job_prefix out"));
+        }
+        Ok(())
     }
 }
 
@@ -150,6 +185,20 @@ mod tests {
         let limited = Grant { scope: scope.clone(), ..grant(1, Role::Admin) };
         assert!(!limited.may_create(&grant(1, Role::Viewer)));
         assert!(limited.may_create(&Grant { scope, ..grant(1, Role::Viewer) }));
+    }
+
+    #[test]
+    fn the_refusal_to_create_names_the_field() {
+        let admin = grant(1, Role::Admin);
+        let read_only = Grant { scope: Scope { read_only: true, ..Scope::default() }, ..admin.clone() };
+        assert_eq!(admin.check_create(&grant(1, Role::Instance)).unwrap_err().field, "role");
+        assert_eq!(read_only.check_create(&admin).unwrap_err().field, "scope");
+    }
+
+    #[test]
+    fn a_worker_needs_queues() {
+        assert_eq!(grant(1, Role::Worker).check().unwrap_err().field, "queues");
+        assert!(grant(1, Role::Viewer).check().is_ok());
     }
 
     #[test]

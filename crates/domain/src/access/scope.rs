@@ -1,4 +1,4 @@
-//! What a credential sees of its tenant.
+//! Scopes: which queues and jobs of its tenant a credential may access, and whether it may change them.
 
 use std::fmt;
 
@@ -26,7 +26,7 @@ impl Pattern {
         if self.is_prefix { name.starts_with(&self.text) } else { name == self.text }
     }
 
-    /// Whether every name that the other pattern matches also matches this one.
+    /// Whether this pattern matches every name that `other` matches.
     #[must_use]
     fn contains(&self, other: &Self) -> bool {
         if self.is_prefix { other.text.starts_with(&self.text) } else { !other.is_prefix && other.text == self.text }
@@ -65,13 +65,13 @@ impl From<Pattern> for String {
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Scope {
-    /// The queues whose runs it may claim and settle. `None` means all queues.
+    /// The queues whose runs the credential may claim and settle. `None` means all queues.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queues: Option<Vec<Pattern>>,
-    /// It sees and changes only jobs whose names begin with this.
+    /// The credential may read and change only jobs whose names begin with this prefix.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub job_prefix: Option<String>,
-    /// It changes nothing.
+    /// The credential may only read.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub read_only: bool,
 }
@@ -100,11 +100,16 @@ impl Scope {
     }
 
     #[must_use]
+    pub fn allows_every_queue(&self) -> bool {
+        self.queues.as_ref().is_none_or(|patterns| patterns.iter().any(|pattern| pattern.matches("")))
+    }
+
+    #[must_use]
     pub fn allows_job(&self, name: &str) -> bool {
         self.job_prefix.as_ref().is_none_or(|prefix| name.starts_with(prefix.as_str()))
     }
 
-    /// Whether the other scope allows nothing that this one forbids.
+    /// Whether this scope allows everything that `other` allows.
     #[must_use]
     pub fn contains(&self, other: &Self) -> bool {
         let queues = match (&self.queues, &other.queues) {
@@ -163,6 +168,12 @@ mod tests {
         assert_eq!(scope(&many).check().unwrap_err().field, "queues");
         let prefix = Scope { job_prefix: Some("a b".to_owned()), ..Scope::default() };
         assert!(prefix.check().unwrap_err().message.contains("\"a b\""));
+    }
+
+    #[test]
+    fn only_a_star_or_no_pattern_allows_every_queue() {
+        assert!(Scope::default().allows_every_queue() && scope(&["a", "*"]).allows_every_queue());
+        assert!(!scope(&["a", "b-*"]).allows_every_queue());
     }
 
     #[test]

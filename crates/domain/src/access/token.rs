@@ -1,6 +1,6 @@
-//! The text of an API token: `etk_`, 32 random characters of base 62 (190 bits), and 6 characters of a CRC-32 over the text before.
-//! The checksum lets a scanner recognize leaked tokens, and lets the API refuse a mistyped one without a query. The store keeps
-//! only the hash.
+//! The text of an API token: `etk_`, 32 random characters of base 62 (190 bits), and 6 characters that encode a CRC-32
+//! of the preceding text. The checksum lets a scanner recognize leaked tokens, and lets the API refuse a mistyped one
+//! without a query. The store keeps only the hash.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ const BASE62: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnop
 /// The context of the hash. Changing it makes all stored tokens unknown.
 const HASH_CONTEXT: &str = "everytick api token v1";
 
-/// How many characters of a token lists show.
+/// The number of characters of a token that lists show.
 pub const TOKEN_PREFIX_CHARS: usize = 8;
 
 /// A token with a right checksum. It is a secret: `Debug` shows only its first characters.
@@ -34,8 +34,8 @@ impl fmt::Display for BadToken {
 pub struct TokenHash([u8; 32]);
 
 impl Token {
-    /// Makes a token from random bytes. Uses only bytes below 248, so that all characters are equally likely; `None` if too few
-    /// bytes are left. 64 bytes are too few in less than one of 10^30 cases.
+    /// Makes a token from random bytes. Uses only bytes below 248, so that all characters are equally likely. Returns
+    /// `None` if there are fewer than 32 such bytes. With 64 random bytes the probability of that is below 10^-30.
     #[must_use]
     pub fn from_random(random: &[u8]) -> Option<Self> {
         const FAIR: u8 = 248;
@@ -67,7 +67,7 @@ impl Token {
         self.0.get(..TOKEN_PREFIX_CHARS).unwrap_or_default()
     }
 
-    /// The whole token, for the one answer that shows it and for the header that carries it.
+    /// The whole token: for the answer to the request that creates it, and for the `Authorization` header.
     #[must_use]
     pub fn expose(&self) -> &str {
         &self.0

@@ -25,8 +25,8 @@ pub const BACKFILLS_RUNNING_MAX: usize = 10;
 pub const BACKFILL_EVERY: Span = Span::seconds(1);
 /// Most open runs of one backfill.
 pub const BACKFILL_OPEN_MAX: usize = 100;
-/// A backfill that has lasted this long is ended. A lookup of claims reads a job's runs from the oldest claimed one on, and the
-/// ids of backfilled runs are as old as the backfill.
+/// A backfill that lasts longer than this is ended. Its runs have ids as old as the backfill, and a lookup of claims
+/// reads all runs of the job from its oldest claimed id on.
 pub const BACKFILL_LASTS_MAX: Span = Span::days(7);
 /// The time prefixes of a backfill's run ids are spread over this many milliseconds, in the order of their ticks.
 const IDS_SPREAD_MS: u64 = 10_000;
@@ -84,10 +84,10 @@ pub struct Origin {
 }
 
 impl Origin {
-    /// The id of the run for a tick. Its time prefix is not the tick but an instant shortly before the backfill. So a lookup of
-    /// claims need not read back for months, and the run is kept as long as other runs created then. The instant is more than
-    /// `LATE_AFTER_MAX` before the backfill, so every on-time tick counts as newer and, under `cancel_previous`, is never
-    /// superseded by a backfilled run.
+    /// The id of the run for a tick. Its time prefix is not the tick but an instant shortly before the backfill. So a
+    /// lookup of claims does not read months of runs, and the run is kept as long as other runs that were created at
+    /// that time. The instant is more than `LATE_AFTER_MAX` before the backfill, so every on-time tick counts as newer
+    /// and, under `cancel_previous`, is never superseded by a backfilled run.
     #[must_use]
     pub fn run(&self, job: JobId, tick: DbTime) -> RunId {
         let (of, all) =
@@ -178,8 +178,8 @@ fn too_slow(rate: Rate, ticks: usize) -> Option<Invalid> {
     (takes > BACKFILL_LASTS_MAX).then(|| Invalid::new("rate", message()))
 }
 
-/// Under a policy that limits the runs in progress, one step creates no more than may start. A faster rate would be accepted
-/// and never reached.
+/// The error for a rate that the backfill could never reach: if the overlap policy limits the runs in progress, one
+/// step creates only as many runs as may start.
 fn too_fast(rate: Rate, spec: &JobSpec) -> Option<Invalid> {
     let max = u64::from(spec.in_progress_max()?);
     let fast =
@@ -203,8 +203,8 @@ pub fn payload_problem(payload: &str) -> Option<Invalid> {
     (size > PAYLOAD_BYTES_MAX).then(|| Invalid::new("payload", message()))
 }
 
-/// The ticks that fire, both bounds included, ascending; `None` if there are too many. Calendars exclude whole dates, so the loop needs few passes
-/// for a period within the kept history.
+/// The ticks that fire from `from` to `last`, both included, in ascending order; `None` if there are too many.
+/// Calendars exclude whole dates, so the loop needs few passes for a period within the kept history.
 fn free_ticks(schedule: &Schedule, from: DbTime, last: DbTime) -> Option<Vec<DbTime>> {
     let (mut found, mut next) = (Vec::new(), schedule.first_from(from));
     while let Some(tick) = next.filter(|tick| *tick <= last) {

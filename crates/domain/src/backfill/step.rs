@@ -16,7 +16,7 @@ pub struct Progress<'a> {
     /// How many ticks without runs there are in total.
     pub left: usize,
     pub rate: Option<Rate>,
-    /// The time up to which the rate is used (microseconds).
+    /// The time up to which the rate is used up (microseconds).
     pub spent_until: i64,
     /// Open runs of this backfill.
     pub open: usize,

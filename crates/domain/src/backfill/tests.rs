@@ -141,7 +141,7 @@ fn progress<'a>(job: &'a JobSpec, next: &'a [DbTime]) -> Progress<'a> {
     }
 }
 
-/// For each policy: the open runs of the job, and how many of many remaining runs are created.
+/// For each policy: the open runs of the job, and how many runs a step creates while 150 ticks lack runs.
 #[test]
 fn only_runs_that_could_start_are_created() {
     let next: Vec<_> = (0..150).map(s).collect();
@@ -226,8 +226,8 @@ fn a_backfill_that_lasts_too_long_is_ended_with_a_note() {
 }
 
 proptest! {
-    /// Run to its end under any limits and any order of run ends: every tick gets one run, in order, with never too many
-    /// open.
+    /// Whatever the limits and the order in which runs end, every tick gets one run, in order, and never more runs are
+    /// open than the limits allow.
     #[test]
     fn each_tick_gets_one_run_in_order(
         every in 1_u64..50, from in 0_i64..500, length in 0_i64..3_000, newest: bool, limited: bool,

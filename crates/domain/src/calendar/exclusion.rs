@@ -34,7 +34,7 @@ pub struct Calendar {
 #[derive(Debug)]
 pub struct CalendarVersion {
     version: Version,
-    /// It applies to instants after this.
+    /// The version applies to instants after this one.
     from: DbTime,
     zone: Arc<Zone>,
     /// First and last day (days since 1970) of each stretch, sorted and not adjacent.
@@ -96,7 +96,8 @@ impl CalendarVersion {
         }
     }
 
-    /// The local day of a second, with the first second and the end (exclusive) of its unbroken part around that second.
+    /// The local day of a second. Also returns the first second and the end (exclusive) of the period around it that
+    /// lies in this day without interruption: a clock change can split a day.
     fn day_of(&self, second: i64) -> (i64, i64, i64) {
         let stretch = self.zone.stretch_at(second);
         let day = (second + stretch.offset).div_euclid(DAY);
@@ -142,7 +143,8 @@ impl Calendar {
         (&self.versions[next - 1], from, until)
     }
 
-    /// The period around an instant with one version and one local day (or range of excluded days), and whether it is excluded.
+    /// The period around an instant in which one version applies: one local day, or one range of excluded days.
+    /// `excluded` is the version if it excludes the period.
     fn piece(&self, at: DbTime) -> Piece {
         let (version, from, until) = self.version_at(at);
         let (day, mut begins, mut ends) = version.day_of(at.millis().div_euclid(1_000));
@@ -425,7 +427,7 @@ mod tests {
         assert!(through > at("2027-06-01T00:00:00Z") && through < at("2028-06-01T00:00:00Z"), "{through}");
     }
 
-    /// Compares with the slow way, a query per instant.
+    /// Compares each search with one query per instant, which is slow but simple.
     #[test]
     fn searches_agree_with_queries_instant_by_instant() {
         let days = calendar("Australia/Lord_Howe", &["2026-04-05", "2026-04-07/2026-04-09"], &["04-11", "10-04"]);

@@ -17,7 +17,7 @@ use super::{
     local::{Local, about},
     outlook::disabled_since,
     run::parent_words,
-    words::{author_words, reason_words},
+    words::{author_words, reason_words, state_words},
 };
 
 pub(super) fn explain_instant(facts: &Facts, question: Question, at: DbTime, local: Local<'_>) -> Explanation {
@@ -25,17 +25,20 @@ pub(super) fn explain_instant(facts: &Facts, question: Question, at: DbTime, loc
     if let Some(run) = &facts.run {
         return answer.recorded(run);
     }
+    if let Some(open) = answer.newest_open_run() {
+        return open;
+    }
     if at <= facts.job.created_at {
         return answer.not_yet_made();
     }
     if let Some(gone) = facts.job.deleted_at.filter(|gone| at > *gone) {
-        return answer.deleted(gone);
+        return answer.and_newest_run(answer.deleted(gone));
     }
     if let Some(pause) = answer.pause() {
-        return pause;
+        return answer.and_newest_run(answer.paused(pause));
     }
     if !answer.in_force.enabled {
-        return answer.disabled();
+        return answer.and_newest_run(answer.disabled());
     }
     let Some(schedule) = &answer.in_force.schedule else { return answer.without_schedule() };
     if schedule.first_from(at) != Some(at) {
@@ -73,6 +76,14 @@ fn in_force(facts: &Facts, at: DbTime) -> InForce {
     InForce { enabled: was.enabled, spec: was.schedule, schedule, ended: Some(ended), known }
 }
 
+/// A pause that contains the instant.
+struct Pause<'a> {
+    since: DbTime,
+    by: Option<&'a str>,
+    /// `None` if it still lasts.
+    until: Option<DbTime>,
+}
+
 struct Answer<'a> {
     facts: &'a Facts,
     question: Question,
@@ -86,7 +97,7 @@ impl Answer<'_> {
         Explanation::new(self.local, self.at, kind, words)
     }
 
-    /// An answer that follows from a change by somebody at some time.
+    /// An answer with the change that explains it: the author, and when the change took effect.
     fn since(&self, kind: Kind, words: &str, by: Option<&str>, since: DbTime) -> Explanation {
         Explanation { by: by.map(str::to_owned), since: Some(since), ..self.of(kind, words) }
     }
@@ -150,12 +161,48 @@ impl Answer<'_> {
 
     fn deleted(&self, gone: DbTime) -> Explanation {
         let by = self.who(|what| *what == What::Deleted, gone);
-        let words = format!("the job was deleted{} at {}", author_words(by), self.text(gone));
-        self.since(Kind::Deleted, &words, by, gone)
+        self.since(Kind::Deleted, &self.deleted_words(gone), by, gone)
+    }
+
+    fn deleted_words(&self, gone: DbTime) -> String {
+        let by = self.who(|what| *what == What::Deleted, gone);
+        format!("the job was deleted{} at {}", author_words(by), self.text(gone))
+    }
+
+    /// The newest run of a job without a schedule, if no instant was asked for.
+    fn newest_run(&self) -> Option<&RunFacts> {
+        let has_no_schedule = self.in_force.known && self.in_force.schedule.is_none();
+        self.facts.last.as_deref().filter(|_| has_no_schedule && self.question.at.is_none())
+    }
+
+    /// The newest run of a job without a schedule while it is open. It does not end with a pause, a disabling or the deletion of
+    /// the job, so these are only details of the answer.
+    fn newest_open_run(&self) -> Option<Explanation> {
+        let last = self.newest_run().filter(|last| last.run.state.is_open())?;
+        let stopped = match (self.facts.job.deleted_at, self.pause()) {
+            (Some(gone), _) => self.deleted_words(gone),
+            (None, Some(pause)) => self.pause_words(&pause),
+            (None, None) if !self.in_force.enabled => "the job is disabled (`enabled` is false)".to_owned(),
+            (None, None) => return None,
+        };
+        let mut answer = explain_run(last, self.local.shown_in());
+        answer.details.push(format!("{stopped}; this does not end its open runs"));
+        Some(answer)
+    }
+
+    /// Adds how the newest run of a job without a schedule ended.
+    fn and_newest_run(&self, mut answer: Explanation) -> Explanation {
+        if let Some(last) = self.newest_run() {
+            let at = last.run.finished_at.map(|at| format!(" at {}", self.text(at))).unwrap_or_default();
+            let (run, state) = (last.run.run, state_words(last.run.state));
+            answer.details.push(format!("its newest run, {run}, {state}{at}"));
+            answer.commands.push(format!("everytick run explain {run}"));
+        }
+        answer
     }
 
     /// The pause that contains the instant, if any.
-    fn pause(&self) -> Option<Explanation> {
+    fn pause(&self) -> Option<Pause<'_>> {
         let before =
             |changed: &&Changed| changed.effective_at < self.at && matches!(changed.what, What::Paused | What::Resumed);
         let last = self.facts.changes.iter().rfind(before);
@@ -170,20 +217,24 @@ impl Answer<'_> {
             self.facts.changes.iter().find(|changed| {
                 changed.effective_at >= self.at && matches!(changed.what, What::Resumed | What::Deleted)
             });
-        let until = resumed.map_or_else(
-            || " and still is".to_owned(),
-            |changed| format!(" until {}", self.text(changed.effective_at)),
-        );
-        let note =
-            self.facts.job.paused.as_ref().filter(|paused| paused.at == since).and_then(|paused| paused.note.as_ref());
-        let note = note.map(|note| format!(" ({note})")).unwrap_or_default();
-        let by = by.map(String::as_str);
-        let words = format!("no tick: the job was paused{} at {}{until}{note}", author_words(by), self.text(since));
-        let mut answer = self.since(Kind::Paused, &words, by, since);
-        if resumed.is_none() {
+        Some(Pause { since, by: by.map(String::as_str), until: resumed.map(|changed| changed.effective_at) })
+    }
+
+    fn pause_words(&self, pause: &Pause<'_>) -> String {
+        let until =
+            pause.until.map_or_else(|| " and still is".to_owned(), |until| format!(" until {}", self.text(until)));
+        let present = self.facts.job.paused.as_ref().filter(|paused| paused.at == pause.since);
+        let note = present.and_then(|paused| paused.note.as_ref()).map(|note| format!(" ({note})")).unwrap_or_default();
+        format!("the job was paused{} at {}{until}{note}", author_words(pause.by), self.text(pause.since))
+    }
+
+    fn paused(&self, pause: Pause<'_>) -> Explanation {
+        let words = format!("no tick: {}", self.pause_words(&pause));
+        let mut answer = self.since(Kind::Paused, &words, pause.by, pause.since);
+        if pause.until.is_none() {
             answer.commands.push(format!("everytick job resume {}", self.facts.job.spec.name));
         }
-        Some(answer)
+        answer
     }
 
     /// The edits since the instant.
@@ -285,7 +336,8 @@ impl Answer<'_> {
             return self.since(Kind::OutOfBounds, &words, None, starts);
         }
         if let Some(ends) = spec.and_then(|spec| spec.ends_at).filter(|ends| self.at > *ends) {
-            let words = format!("no tick: the schedule ended at {}", self.text(ends));
+            let ended = if ends > self.facts.now { "ends" } else { "ended" };
+            let words = format!("no tick: the schedule {ended} at {} (ends_at)", self.text(ends));
             return self.since(Kind::OutOfBounds, &words, None, ends);
         }
         let near = self.near(before, behind);
@@ -301,14 +353,16 @@ impl Answer<'_> {
         })
     }
 
-    /// The answer for an instant that is no tick of a schedule that an edit replaced since; `None` if none did.
+    /// The answer for an instant that is not a tick of the schedule in force then, if an edit has replaced that
+    /// schedule since. `None` if no edit has.
     fn replaced(&self, near: &str) -> Option<Explanation> {
         let edits = self.edits();
         let is_tick = self.facts.job.schedule.as_ref().is_some_and(|now| now.first_from(self.at) == Some(self.at));
         if let Some(edit) = edits.last_of_schedule().filter(|_| is_tick) {
             let (by, at) = (&edit.changed.by, edit.changed.effective_at);
             let words = format!(
-                "not a tick of the definition in force then, only of the one that {by} set at {}; in the former, {near}",
+                "not a tick of the definition in force then, only of the definition that {by} set at {}; in the former, \
+                 {near}",
                 self.text(at)
             );
             return Some(self.since(Kind::DefinitionChanged, &words, Some(by), at));

@@ -1,5 +1,6 @@
-//! The edits of a job since an instant, each with the definition that it set. The audit trail has the definition that an edit
-//! replaced, so an edit sets what the next one replaces, and the last one sets the present definition.
+//! The edits of a job since an instant, each with the definition that it set. The audit trail stores only the
+//! definition that each edit replaced. So the result of an edit is the definition that the next edit replaced. The
+//! result of the last edit is the present definition.
 
 use crate::{schedule::ScheduleSpec, time::DbTime};
 
@@ -20,7 +21,7 @@ pub(super) struct Edits<'a> {
     pub are_known: bool,
 }
 
-/// The edits that ended the definition in force at `at`, and those after it.
+/// The edit that replaced the definition in force at `at`, and all later edits.
 pub(super) fn edits_from(facts: &Facts, at: DbTime) -> Edits<'_> {
     let since = facts.changes.iter().filter(|changed| changed.effective_at >= at);
     let edited: Vec<(&Changed, Option<&Was>)> = since

@@ -49,7 +49,7 @@ pub struct Backfilled {
     pub run: RunId,
     /// `None` if the run does not exist.
     pub state: Option<State>,
-    /// It still creates runs.
+    /// The backfill still creates runs.
     pub is_running: bool,
 }
 

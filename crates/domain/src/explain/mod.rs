@@ -37,7 +37,8 @@ pub const OVERDUE_AFTER: Span = Span::minutes(2);
 /// How many backfills over one instant are listed.
 pub const BACKFILLED_SHOWN_MAX: usize = 10;
 
-/// How many runs in the way are listed.
+/// At most this many runs in the way are listed. A run is in the way of another run if it blocks that run or is the
+/// cause of its skip.
 pub const IN_THE_WAY_SHOWN_MAX: usize = 5;
 
 macro_rules! worded {
@@ -69,7 +70,8 @@ worded! {
         Deleted = "deleted",
         /// Before `starts_at` or after `ends_at`.
         OutOfBounds = "out_of_bounds",
-        /// A tick of another definition than the one in force at that time, or that definition is unknown.
+        /// Not a tick of the definition in force at that time, only of another one. Or the definition of that time is
+        /// unknown.
         DefinitionChanged = "definition_changed",
         NotYetDue = "not_yet_due",
         /// In the future, and a calendar excludes it.
@@ -78,12 +80,12 @@ worded! {
         NotYetRecorded = "not_yet_recorded",
         /// The record of that time was pruned.
         OutOfHistory = "out_of_history",
-        /// It should be recorded but is not.
+        /// The tick should be recorded but is not.
         Missing = "missing",
     }
     /// Why a run waits, or how it ended. Programs may rely on its word.
     Reason {
-        /// The jitter of the schedule delays it.
+        /// The jitter of the schedule delays the run.
         DueLater = "due_later",
         RetryLater = "retry_later",
         /// As many runs of the job are in progress as its overlap policy allows.
@@ -94,31 +96,31 @@ worded! {
         QueueLimit = "queue_limit",
         /// The rate of the queue is used up.
         QueueRate = "queue_rate",
-        /// No worker has asked for the queue since it became due, and none is busy with a run of the queue.
+        /// Since the run became due, no worker has asked for the queue, and no worker is busy with another run of it.
         NoWorker = "no_worker",
-        /// No worker has asked for the queue since it became due: the workers are busy with other runs of the queue.
+        /// Since the run became due, no worker has asked for the queue: the workers are busy with other runs of it.
         WorkersBusy = "workers_busy",
         /// Other runs of the queue are claimed first.
         BehindOthers = "behind_others",
-        /// The next worker that asks gets it.
+        /// The next worker that asks for the queue gets the run.
         NextClaim = "next_claim",
         /// No node owns the job's partition.
         NoNode = "no_node",
-        /// The node starts it when it has a free slot.
+        /// The node starts the run when it has a free slot.
         WaitsForSlot = "waits_for_slot",
-        /// It is being cancelled in the background.
+        /// The run is being cancelled in the background.
         BeingCancelled = "being_cancelled",
         InProgress = "in_progress",
-        /// The worker that claimed it has sent no heartbeat for longer than it should.
+        /// The worker that claimed the run has not sent the heartbeat that is due.
         NoHeartbeat = "no_heartbeat",
         Succeeded = "succeeded",
-        /// It failed. Whether retries were left is not known, because the job was edited since, or is gone.
+        /// The run failed. Whether retries were left is not known, because the job was edited since, or was pruned.
         Failed = "failed",
         /// It failed, and all its retries are used.
         AttemptsUsed = "attempts_used",
         /// It failed, and the target allowed no retry.
         NotRetried = "not_retried",
-        /// The node or worker that claimed it vanished, and it is not delivered again.
+        /// The node or worker that claimed the run vanished, and the run is not delivered again.
         Lost = "lost",
         /// By request.
         Cancelled = "cancelled",
@@ -143,7 +145,7 @@ pub struct Explanation {
     /// Commands that show more or that help.
     pub commands: Vec<String>,
     pub record: Option<RunRow>,
-    /// The runs for which it waits, or because of which it was skipped.
+    /// The runs for which the explained run waits, or because of which it was skipped.
     pub in_the_way: Vec<RunRow>,
     pub skip_reason: Option<SkipReason>,
     pub range: Option<SkipRange>,
@@ -190,7 +192,8 @@ impl Explanation {
     }
 }
 
-/// What a user asks about a job: one instant, the first tick of a period, or without both the last expected tick.
+/// What a user asks about a job: one instant, or the first tick of a period. If neither is given: the last expected
+/// tick.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Question {
     pub at: Option<DbTime>,
@@ -213,7 +216,7 @@ impl Question {
     }
 }
 
-/// The default instant to explain: the last tick that the schedule should have had by now; before its first tick, that one.
+/// The default instant to explain: the last tick that was due by now, or the first tick if none was due.
 #[must_use]
 pub fn expected(job: &Job, now: DbTime) -> DbTime {
     let until = job.deleted_at.map_or(now, |deleted| deleted.min(now));

@@ -1,6 +1,10 @@
 //! What comes next: the next tick of a job, or why it has none.
 
-use crate::{job::Job, time::DbTime};
+use crate::{
+    job::Job,
+    schedule::{Schedule, ScheduleSpec},
+    time::DbTime,
+};
 
 use super::{
     Changed, Explanation, Facts, Kind, What,
@@ -8,7 +12,7 @@ use super::{
     words::author_words,
 };
 
-/// Adds the next tick, or why there is none, unless the answer itself is that there is none.
+/// Adds the next tick, or why there is none. Adds nothing if the answer already explains that there is none.
 pub(super) fn add(explanation: &mut Explanation, facts: &Facts, local: Local<'_>) {
     let job = &facts.job;
     explanation.next_tick = job.next_tick(facts.cursor, facts.now);
@@ -54,13 +58,27 @@ fn why_no_ticks(job: &Job, changes: &[Changed], now: DbTime, local: Local<'_>) -
     if schedule.next_after(now).is_some() {
         return None;
     }
-    let ends = job.spec.schedule.as_ref().and_then(|spec| spec.ends_at).filter(|ends| *ends <= now);
     let last = schedule.last_up_to(job.created_at, now);
-    Some(match (ends, last) {
-        (Some(ends), _) => format!("no further ticks: the schedule ended at {} (ends_at)", local.text(ends)),
+    Some(match (ends_before_its_next_tick(job, now), last) {
+        (Some((ends, _)), _) if ends <= now => {
+            format!("no further ticks: the schedule ended at {} (ends_at)", local.text(ends))
+        }
+        (Some((ends, next)), _) => format!(
+            "no further ticks: the schedule ends at {} (ends_at), before its next tick, which would be {}",
+            local.text(ends),
+            local.text(next)
+        ),
         (None, Some(last)) => format!("no further ticks: the last tick of the schedule was {}", local.text(last)),
         (None, None) => "no further ticks: the schedule has none".to_owned(),
     })
+}
+
+/// The `ends_at` of a schedule that has no further tick because of it, and the tick that it would have without it.
+fn ends_before_its_next_tick(job: &Job, now: DbTime) -> Option<(DbTime, DbTime)> {
+    let spec = job.spec.schedule.as_ref()?;
+    let ends = spec.ends_at?;
+    let endless = Schedule::compile(&ScheduleSpec { ends_at: None, ..spec.clone() }).ok()?;
+    Some((ends, endless.next_after(now)?))
 }
 
 /// Who disabled the job that is disabled now, and since when.

@@ -346,7 +346,7 @@ fn the_id_of_a_tick_contains_its_instant() {
 }
 
 #[test]
-fn a_job_that_has_not_run_yet_is_asked_about_its_first_tick() {
+fn the_default_instant_of_a_job_that_has_not_run_yet_is_its_first_tick() {
     let mut facts = facts();
     facts.job.created_at = s(3_605);
     assert_eq!(expected(&facts.job, facts.now), s(3_660));
@@ -473,4 +473,45 @@ fn a_job_without_a_schedule_is_answered_with_its_newest_run_and_its_parents() {
         Kind::NoSchedule,
         "an instant was asked for"
     );
+}
+
+#[test]
+fn a_stopped_job_without_a_schedule_shows_its_newest_run() {
+    let mut facts = facts();
+    let mut unscheduled = (*facts.job.spec).clone();
+    unscheduled.schedule = None;
+    (facts.job.schedule, facts.job.spec) = (None, Arc::new(unscheduled));
+    let paused = job::Paused { at: s(100), note: None };
+    let ask = |facts: &Facts| explain(facts, Question::default(), ShownIn::JobZone);
+
+    facts.last = record(&facts, State::Waiting, None);
+    facts.job.paused = Some(paused.clone());
+    let answer = ask(&facts);
+    assert_eq!(answer.kind, Kind::Run);
+    assert!(answer.words.contains("waits since"), "{}", answer.words);
+    assert!(
+        answer.details.iter().any(|detail| detail.contains("was paused") && detail.contains("open runs")),
+        "{answer:?}"
+    );
+    facts.job.deleted_at = Some(s(200));
+    assert!(ask(&facts).details.iter().any(|detail| detail.contains("was deleted")), "{:?}", ask(&facts));
+
+    (facts.job.deleted_at, facts.last) = (None, record(&facts, State::Succeeded, None));
+    let answer = ask(&facts);
+    assert_eq!(answer.kind, Kind::Paused, "an ended run does not answer why the job does not run");
+    assert!(answer.details.iter().any(|detail| detail.starts_with("its newest run, ")), "{answer:?}");
+}
+
+#[test]
+fn an_end_before_the_next_tick_is_named_as_the_reason() {
+    let mut facts = facts();
+    nightly(&mut facts, Gap::Shift);
+    let mut ending = (*facts.job.spec).clone();
+    ending.schedule.as_mut().unwrap().ends_at = Some(s(3_700));
+    facts.job.schedule = job::compile(&ending, &[], &CronCache::default()).unwrap();
+    facts.job.spec = Arc::new(ending);
+    let why = no_ticks(&facts.job, &[], facts.now).unwrap();
+    assert!(why.contains("the schedule ends at") && why.contains("(ends_at), before its next tick"), "{why}");
+    let why = no_ticks(&facts.job, &[], s(3_701)).unwrap();
+    assert!(why.contains("the schedule ended at"), "{why}");
 }

@@ -36,7 +36,7 @@ pub(super) fn backfilled_words(of: &Backfilled, local: Local<'_>) -> Option<Stri
     }
 }
 
-/// Says that a past tick without a run was not backfilled, and how to do it.
+/// Adds that a past tick without a run was not backfilled, and the command that backfills it.
 pub(super) fn suggest_backfill(explanation: &mut Explanation, job: &Job) {
     let lacks_run = matches!(explanation.kind, Kind::Skipped | Kind::Missing);
     if !lacks_run || !explanation.backfilled.is_empty() || job.deleted_at.is_some() {

@@ -1,5 +1,5 @@
-//! Edges between jobs, as far as they were read: all jobs connected with one. Refuses a definition that would make a cycle or
-//! connect too many jobs.
+//! The edges that the store has read: those between all jobs connected with one job. Refuses a definition that would
+//! make a cycle or connect too many jobs.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -117,8 +117,8 @@ impl Edges {
     }
 }
 
-/// The order in which to create definitions, so that parents given together with their children come first; otherwise as given.
-/// Each entry is a name and the names of its parents.
+/// The order in which to create the given definitions: parents before their children, otherwise as given. Each entry is
+/// a name and the names of its parents.
 #[must_use]
 pub fn in_order(given: &[(&str, Vec<&str>)]) -> Vec<usize> {
     let mut left: Vec<usize> = (0..given.len()).collect();
@@ -128,7 +128,8 @@ pub fn in_order(given: &[(&str, Vec<&str>)]) -> Vec<usize> {
         let ready = |index: &usize| given[*index].1.iter().all(|parent| !waiting.contains(parent));
         let (now, later): (Vec<usize>, Vec<usize>) = left.into_iter().partition(ready);
         if now.is_empty() {
-            // Either nothing is left, or the rest form a cycle: their parents will not be found.
+            // Either no definition is left, or the rest form a cycle. Creating the rest fails, because a parent does
+            // not exist.
             order.extend(later);
             return order;
         }

@@ -107,7 +107,7 @@ impl Graph {
     pub(super) fn ordered(mut self) -> Self {
         let within: BTreeSet<JobId> = self.nodes.iter().map(|node| node.job).collect();
         let mut levels: BTreeMap<JobId, usize> = BTreeMap::new();
-        // Cycles are refused at definition. If there is one anyway, the loop still ends.
+        // A definition that makes a cycle is refused. If the graph has a cycle anyway, the loop still ends.
         for _ in 0..self.nodes.len() {
             let mut changed = false;
             for node in &self.nodes {

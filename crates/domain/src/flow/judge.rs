@@ -1,4 +1,5 @@
-//! Decides about a child whose edges are met: it follows the same rules as a triggered run, and its payload is rendered.
+//! Decides about a child whose edges are met. The child follows the same rules as a triggered run. Its payload is
+//! rendered.
 
 use crate::{
     flow::{Decision, Fate},
@@ -28,7 +29,7 @@ pub enum Judged {
 }
 
 impl Decision {
-    /// The row of the decided job: a skip because of its parents, or what [`judge`] says of the child.
+    /// The row of the decided job: a skip because of its parents, or the result of [`judge`].
     #[must_use]
     pub fn judge(&self, child: Child<'_>, payload: impl FnOnce(&Job) -> Result<Option<String>, String>) -> Judged {
         match &self.fate {

@@ -1,5 +1,5 @@
-//! Reruns a flow from some of its jobs: a new flow of these jobs and all their descendants. Other parents keep the state in
-//! which they ended.
+//! Reruns a flow from some of its jobs: a new flow of these jobs and all their descendants. Parents outside the rerun
+//! keep the state in which they ended.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -14,7 +14,7 @@ const FORMS: &str = "write a date (\"2026-11-16\"), a date and a time (\"2026-11
 /// Longer texts cannot be a time. Bounds the error message, which repeats the text.
 const LENGTH_MAX: usize = 100;
 
-/// `26-11-16` is not a date: it could be two of them.
+/// A year has four digits: `26-11-16` could be in November 2026 or in November 2016.
 const YEAR_DIGITS: usize = 4;
 
 /// Units with their milliseconds.
@@ -27,7 +27,7 @@ const UNITS: [(&[&str], u64); 6] = [
     (&["w", "week", "weeks"], 604_800_000),
 ];
 
-/// A time as a person typed it: its grammar is right, its meaning is still open.
+/// A time as a person typed it. Its grammar is checked; its meaning is resolved later.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct InstantText {
     pub(super) text: String,
@@ -119,7 +119,7 @@ fn form(text: &str) -> Result<Form, String> {
     }
 }
 
-/// `None` if the text is not about a duration. `Some(None)` if it has a direction, and no duration that can be read.
+/// `None` if the text is not a duration. `Some(None)` if it has a direction (`ago`, `in`) but no valid duration.
 fn elapsed(text: &str) -> Option<Option<Form>> {
     let signed = |sign: char| text.strip_prefix(sign).filter(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
     let (rest, direction) = if let Some(rest) = text.strip_suffix(" ago").or_else(|| signed('-')) {

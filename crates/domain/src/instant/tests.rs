@@ -47,7 +47,7 @@ fn each_form_has_its_meaning_in_the_zone() {
         ("90 minutes ago", "2026-11-16T12:00:00+01:00", "", ""),
         ("1 day 1 hour ago", "2026-11-15T12:30:00+01:00", "", ""),
         ("in 1 week", "2026-11-23T13:30:00+01:00", "", ""),
-        // Durations are elapsed time: the clocks went back between the two.
+        // Durations are elapsed time: the clocks went back between the two instants.
         ("30d ago", "2026-10-17T14:30:00+02:00", "", ""),
     ] {
         assert_eq!(at(text, Lean::Past), past, "{text} in the past");
@@ -207,7 +207,7 @@ proptest! {
     }
 
     #[test]
-    fn what_a_zone_shows_is_read_as_the_same_instant(second in 0_i64..4_102_444_800, zone in prop::sample::select(&ZONES)) {
+    fn a_shown_time_is_read_as_the_same_instant(second in 0_i64..4_102_444_800, zone in prop::sample::select(&ZONES)) {
         let (instant, zone) = (DbTime::from_millis(second * 1_000), LocalZone::named(zone).unwrap());
         let parsed: InstantText = zone.show(instant).parse().unwrap();
         prop_assert!(parsed.is_exact());

@@ -39,7 +39,7 @@ impl LocalZone {
     /// The zone of this IANA name, in any case; or an error that suggests a valid name.
     ///
     /// # Errors
-    /// The message says what would be right.
+    /// The name is not a time zone. The message suggests a valid name.
     pub fn named(name: &str) -> Result<Self, String> {
         let zone = Zone::named(name)?;
         Ok(Self { zone: zone.time_zone().clone(), name: zone.name().to_owned() })

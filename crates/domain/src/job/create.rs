@@ -1,4 +1,4 @@
-//! From a checked definition to a job with its first cursor.
+//! Makes a job and its first cursor from a checked definition.
 
 use std::sync::Arc;
 

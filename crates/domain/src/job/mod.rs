@@ -1,5 +1,5 @@
-//! A job: its definition (`JobSpec`) and the loaded form (`Job`) that the engine and the store work with. `check` has the
-//! checks of its fields, `contradictions` those of fields together, `create` makes a job from a definition.
+//! A job: its definition (`JobSpec`) and the loaded form (`Job`) that the engine and the store work with. `check`
+//! checks each field, `contradictions` checks fields together, and `create` makes a job from a definition.
 
 mod check;
 mod contradictions;
@@ -38,8 +38,8 @@ pub const MAX_CONCURRENT_MAX: u32 = 1_000;
 pub const QUEUE_LIMIT_DEFAULT: u32 = 1;
 pub const QUEUE_LIMIT_MAX: u32 = 1_000;
 pub const CATCH_UP_RUNS_MAX: u32 = 1_000;
-/// Upper limit of `misfire.late_after`. An on-time run is born claimed at most this long after its tick, so a scan of recent
-/// run ids finds every claim that was born with its run.
+/// Upper limit of `misfire.late_after`. An on-time run is inserted already claimed at most this long after its tick, so
+/// a scan of the run ids of this period finds every such claim.
 pub const LATE_AFTER_MAX: Span = Span::hours(1);
 pub const TIMEOUT_MAX: Span = Span::days(7);
 pub const KEEP_MAX: Span = Span::days(3_660);
@@ -179,7 +179,8 @@ impl JobSpec {
         }
     }
 
-    /// Whether a node must count the job's open runs. For a pull queue without a limit it need not: the worker's claim decides.
+    /// Whether a node must count the job's open runs. Not for a queue job without a limit on its runs in progress: its
+    /// runs start when workers claim them.
     #[must_use]
     pub fn counts_open(&self) -> bool {
         self.target.queue().is_none() || self.in_progress_max().is_some()

@@ -1,5 +1,5 @@
-//! Finds ticks that should be recorded and are not, because of a defect, a restored backup or manual SQL. No node would ever
-//! plan a tick that the cursor has passed. Ticks from the cursor on should have been recorded by the owner.
+//! Finds ticks that should be recorded and are not, because of a defect, a restored backup or manual SQL. If the cursor
+//! has passed such a tick, no node will ever plan it. Otherwise the owner of the job should have recorded it.
 
 use crate::{
     job::Job,
@@ -8,7 +8,7 @@ use crate::{
     time::{DbTime, Span},
 };
 
-/// How many ticks of one job one walk checks: the newest ones that must be recorded.
+/// One walk checks at most this many ticks of a job: the newest of the ticks that must be recorded.
 pub const TICKS_CHECKED_MAX: usize = 256;
 
 /// The ticks from `from` to `to`, both included.
@@ -52,8 +52,9 @@ impl Missing {
     }
 }
 
-/// The ticks of the present definition that must be recorded by `now`. They are older than `margin`, in which the owner may
-/// still record them, and younger than the job's grace and than `history`, for which runs are kept. `None` if there are none.
+/// The ticks of the present definition that must be recorded by `now`. They are older than `margin`, because the owner
+/// may still record younger ticks. They are younger than the job's grace, and than `history`, because older runs may be
+/// pruned. `None` if there are none.
 #[must_use]
 pub fn window(job: &Job, now: DbTime, margin: Span, history: Span) -> Option<Window> {
     let schedule = job.ticking()?;

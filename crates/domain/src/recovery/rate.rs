@@ -14,7 +14,7 @@ pub const LATE_STARTS_PER_SECOND_MIN: f64 = 5.0;
 /// The period over which ticks are counted. It is long enough to spread jobs that all fire at the full hour, and short enough
 /// to follow the difference between day and night.
 const COUNTED_OVER: Span = Span::hours(1);
-/// Unused starts of this many seconds are saved, so that a loop that polls rarely loses nothing.
+/// At most the starts of this many seconds are saved, so that a loop that polls rarely can use all its starts.
 const SAVED_SECONDS: f64 = 1.0;
 
 /// Starts per second.
@@ -22,8 +22,8 @@ const SAVED_SECONDS: f64 = 1.0;
 pub struct Rate(f64);
 
 impl Rate {
-    /// The normal rate of these jobs, from their ticks in the coming hour. Schedules give this also on a node that has just
-    /// started and has no history, and a backlog does not raise it.
+    /// The normal rate of these jobs, from their ticks in the coming hour. It is computed from the schedules and not
+    /// from past runs: so a node that has just started knows it too, and a backlog does not raise it.
     #[must_use]
     pub fn normal<'a>(jobs: impl IntoIterator<Item = &'a Job>, now: DbTime) -> Self {
         let (from, to) = (now.plus(Span::millis(1)), now.plus(COUNTED_OVER));
@@ -50,7 +50,7 @@ impl Rate {
     }
 }
 
-/// The budget of late starts. It begins empty, so a node gains nothing by restarting again and again.
+/// The budget of late starts. It begins empty, so restarts do not add to it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LateStarts {
     saved: f64,
@@ -127,8 +127,8 @@ mod tests {
     }
 
     proptest! {
-        /// However long the pauses between polls, in no interval do more runs start than the rate allows, plus the starts of one
-        /// second that were saved before.
+        /// Whatever the pauses between polls, no interval has more starts than the rate allows, plus the starts of one
+        /// second that were saved before it.
         #[test]
         fn no_interval_has_more_starts_than_its_rate_allows(
             pauses in proptest::collection::vec(0_u64..5_000, 1..60),

@@ -64,7 +64,7 @@ pub(super) struct Changes<'a> {
     stretch: Stretch,
     /// Changes up to this instant are described already.
     described: i64,
-    /// No tick lies outside.
+    /// All ticks lie within these bounds.
     bounds: (i64, i64),
     nonexistent: Vec<Nonexistent>,
 }

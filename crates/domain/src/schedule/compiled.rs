@@ -12,8 +12,8 @@ use super::{Fold, Gap, search::Cron};
 /// When the cache has this many entries, it is cleared. If every job has its own expression, a cache gains nothing.
 const COMPILED_MAX: usize = 4_096;
 
-/// The compiled expressions by text, zone and options. Schedules with the same ones share the compiled form. A new cache costs
-/// nothing, so code that compiles rarely passes `&CronCache::default()`.
+/// The compiled expressions by text, zone and options. Schedules with the same ones share the compiled form. A new
+/// cache is cheap: code that seldom compiles an expression passes `&CronCache::default()`.
 #[derive(Debug, Default)]
 pub struct CronCache(Mutex<HashMap<String, Arc<Cron>>>);
 

@@ -1,11 +1,11 @@
-//! Recognizes a whole line of a crontab, with its command, in the place of an expression. Only for the error message.
+//! Recognizes a crontab line with its command where an expression is expected, for a better error message.
 
 use super::parse::{NICKNAMES, parse_fields};
 
 /// The fields of an expression without seconds and year.
 const FIELDS: usize = 5;
 
-/// The sentence for a line with a command after its schedule. `None` if the text is no such line.
+/// The error message for a crontab line, which has a command after its schedule. `None` if the text is not such a line.
 pub(super) fn refusal(written: &str) -> Option<String> {
     let (expression, command) = split(written.trim())?;
     Some(format!(

@@ -26,7 +26,7 @@ impl Schedule {
     }
 }
 
-/// `15 minutes`, `1 hour and 30 minutes`; a count of one unit gives only its name, as in `every minute`.
+/// `15 minutes`, `1 hour and 30 minutes`; a single unit is written without its number, as in `every minute`.
 fn span(span: Span) -> String {
     let mut rest = span.as_millis();
     let mut parts = Vec::new();
@@ -63,7 +63,7 @@ fn describe(expression: &Expression) -> String {
 
 struct Time {
     words: String,
-    /// Named times of day need a day to complete the sentence: `At 02:00`.
+    /// Whether the sentence names times of day, such as `At 02:00`. Then it also needs a day, such as `every day`.
     names_times: bool,
 }
 

@@ -24,7 +24,7 @@ pub struct PreviewTick {
     pub local: String,
     /// What clock changes do to this tick, and whether a calendar excludes it.
     pub note: Option<String>,
-    /// The calendar that excludes it. The tick will be a skip.
+    /// The calendar that excludes this tick. The tick will be a skip.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub excluded_by: Option<String>,
 }

@@ -14,7 +14,8 @@ use super::{
 /// fire.
 const GAP_SHIFTED_MAX: i64 = 3 * 3_600;
 
-/// More than any two local times of one instant can differ, in seconds. A search may skip to this long before a match.
+/// In seconds, longer than the difference between any two offsets of a zone. So a search may skip to this long before a
+/// match.
 const OFFSETS_APART_MAX: i64 = 3 * DAY;
 
 #[derive(Debug)]

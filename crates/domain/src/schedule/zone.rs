@@ -84,7 +84,7 @@ impl Zone {
         }
     }
 
-    /// The same name as a constant of the zone data. `None` if it is not spelled as there.
+    /// The same name as a constant of the zone data. `None` if the zone data does not have exactly this spelling.
     pub(crate) fn constant_name(name: &str) -> Option<&'static str> {
         ZONES.get_key_value(name).map(|(name, _)| *name)
     }

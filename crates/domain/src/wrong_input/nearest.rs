@@ -14,9 +14,9 @@ pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
     known.into_iter().filter_map(close).min_by_key(|(distance, _)| *distance).map(|(_, known)| known)
 }
 
-/// One error is plausible in this many letters, beyond the first error.
+/// A word of fewer letters may have one error. Each group of this many letters allows one more.
 const LETTERS_PER_ERROR: usize = 5;
-/// A word that contains the other one is meant only if it has at least this many letters.
+/// If one word contains the other, both must have at least this many letters to match.
 const PART_MIN: usize = 4;
 
 fn folded(word: &str) -> String {

@@ -34,7 +34,7 @@ pub enum Accepts {
     Other,
 }
 
-/// An error of serde, taken apart. Messages that our own types write are kept.
+/// A parsed error of serde. Messages of our own types are kept unchanged.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ReadError<'a> {
     WrongType,
@@ -112,6 +112,10 @@ pub fn wrong_value(found: &Value, accepts: &Accepts) -> String {
         (Accepts::YesNo, Value::String(text)) if matches!(text.as_str(), "true" | "false") => {
             format!("{shown} is a text; write {text} without quotes")
         }
+        (Accepts::List { .. }, Value::Array(items)) => match items.iter().find(|item| !item.is_string()) {
+            Some(item) => format!("{} in the list is not a text; {}", self::shown(item), accepts.remedy()),
+            None => format!("a value of the list is not accepted; {}", accepts.remedy()),
+        },
         (Accepts::List { example: None }, Value::String(_)) => format!("{shown} is not a list; write [{shown}]"),
         _ => format!("{shown} is not {}; {}", accepts.name(), accepts.remedy()),
     }

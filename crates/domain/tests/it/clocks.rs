@@ -8,14 +8,14 @@ use crate::{at, cron, cron_with, next};
 fn a_time_in_a_gap_fires_once_right_after_it() {
     for (expression, zone, after, ticks) in [
         ("30 2 * * *", "America/New_York", "2025-03-08T12:00:00Z", ["2025-03-09T07:00:00Z", "2025-03-10T06:30:00Z"]),
-        // Once, however many times fall inside the gap.
+        // Fires once, however many times fall inside the gap.
         (
             "0,15,45 2 * * *",
             "America/New_York",
             "2025-03-08T12:00:00Z",
             ["2025-03-09T07:00:00Z", "2025-03-10T06:00:00Z"],
         ),
-        // Not twice if another time of the pattern is that instant.
+        // Fires once, even if another time of the pattern is the same instant.
         ("0 2,3 * * *", "America/New_York", "2025-03-08T12:00:00Z", ["2025-03-09T07:00:00Z", "2025-03-10T06:00:00Z"]),
         ("0 0 * * *", "America/Sao_Paulo", "2018-11-03T12:00:00Z", ["2018-11-04T03:00:00Z", "2018-11-05T02:00:00Z"]),
         ("30 0 * * *", "America/Santiago", "2024-09-07T12:00:00Z", ["2024-09-08T04:00:00Z", "2024-09-09T03:30:00Z"]),

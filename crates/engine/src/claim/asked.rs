@@ -29,7 +29,7 @@ impl AskedQueues {
         let (tenant, queue) = key;
         match tokio::time::timeout(ASKED_NOTE_TIMEOUT, store.note_asked(*tenant, queue, worker)).await {
             Ok(Ok(true)) => {}
-            // No job uses the queue yet. The first one may come at any moment.
+            // No job uses the queue yet. The first such job may be created at any moment.
             Ok(Ok(false)) => self.forget(key),
             Ok(Err(error)) => tracing::debug!(%error, queue, "could not note that a worker asked"),
             Err(_) => tracing::debug!(queue, "could not note in time that a worker asked"),
@@ -41,7 +41,7 @@ impl AskedQueues {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
     }
 
-    /// Whether the queue is to be written now. The next time is one interval later.
+    /// Whether the queue is to be written now. If so, it is due again one interval later.
     fn is_due(&self, key: &QueueKey, now: MonoTime) -> bool {
         let mut noted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if noted.get(key).is_some_and(|at| now.since(*at) < Duration::from(ASKED_NOTED_EVERY)) {

@@ -141,8 +141,8 @@ async fn settle_unknown(shared: &Arc<Shared>, claims: Vec<ClaimedRun>) -> Result
     if unknown.is_empty() {
         return Ok(());
     }
-    // With this lock every claim statement has its answer. So a claim just made is known now, and a claim just settled is
-    // filtered out.
+    // Under this lock every claim statement has its answer. So memory knows each claim that was just made, and
+    // `still_claimed` leaves out each claim that was just settled.
     let _quiet = pulse::untimed(shared.statements.write()).await;
     let unknown = shared.memory().unknown(unknown);
     let ids: Vec<_> = unknown.iter().map(|run| run.id).collect();

@@ -50,10 +50,10 @@ pub(crate) async fn run(shared: Arc<Shared>) {
 struct Seen {
     /// Partitions without a live owner, and since when.
     free: BTreeMap<u16, MonoTime>,
-    /// When this node last acquired partitions that are assigned to another node. For one lease after that it releases none for
-    /// balance: the other node may be paused, and would leave them without an owner again.
+    /// When this node last acquired partitions that are assigned to another node. For one lease after that it releases
+    /// no partition for balance: the other node may be paused, and the partitions would again have no owner.
     fallback_at: Option<MonoTime>,
-    /// The last reading of the cluster that asked for no change. Most readings are the same.
+    /// The last reading of the cluster that required no change. Most readings are the same.
     unchanged: Option<Reading>,
     /// How the live nodes differ in what they can deliver, as last logged.
     differences: Option<String>,
@@ -175,8 +175,8 @@ async fn release(shared: &Arc<Shared>, partitions: &PartitionSet) -> Result<()> 
     Ok(())
 }
 
-/// A release or acquisition with an unknown outcome may still take effect after this node has acquired the partition again, or
-/// released it. So the fence is raised before the next pass.
+/// A release with an unknown outcome may still take effect after this node has acquired the partition again. An
+/// acquisition may take effect after a release. So the fence is raised before the next pass.
 async fn resolve_if_unsure<T>(shared: &Arc<Shared>, answer: Result<T>) -> Result<T> {
     if let Err(error) = &answer
         && unsure::is(error)

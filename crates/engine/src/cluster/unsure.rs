@@ -1,8 +1,8 @@
 //! Resolves statements with an unknown outcome.
 //!
-//! The node first raises the fence of its own lease row. That waits for statements in progress, and makes the database refuse
-//! statements that arrive later. Only then does the node reload. To send the statement again is not enough: the first one may
-//! still take effect after the second.
+//! The node first raises the fence of its own lease row. That waits for statements in progress, and makes the database
+//! refuse statements that arrive later. Only then does the node reload. Sending the statement again is not enough: the
+//! first statement may still take effect after the second.
 
 use std::sync::{Arc, atomic::Ordering};
 

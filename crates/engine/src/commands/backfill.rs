@@ -1,7 +1,7 @@
 //! Requests runs of past ticks. The command only stores the request; the owner of the job creates the runs.
 
 use everytick_domain::{
-    backfill::{Stretch, payload_problem},
+    backfill::{BackfillState, Stretch, payload_problem},
     ids::{BackfillId, TenantId},
     queue::Rate,
     time::Span,
@@ -49,7 +49,8 @@ impl Commands {
     }
 
     /// Stops creating runs of a backfill. Its open runs continue; with `cancel_runs` they are cancelled one by one. If the
-    /// process ends in between, the caller repeats the request, and the rest is cancelled.
+    /// process ends in between, the caller repeats the request, and the rest is cancelled. If nothing is left to cancel, the
+    /// request is refused: [`StoreError::BackfillEnded`].
     pub async fn cancel_backfill(
         &self,
         tenant: TenantId,
@@ -57,7 +58,11 @@ impl Commands {
         id: BackfillId,
         cancel_runs: bool,
     ) -> Result<BackfillRecord> {
+        let before = self.store.get_backfill(tenant, id).await?.state;
         let cancelled = self.store.cancel_backfill(tenant, actor, id).await?;
+        if before != BackfillState::Running && (!cancel_runs || cancelled.open.is_empty()) {
+            return Err(StoreError::BackfillEnded(before));
+        }
         if !cancel_runs || cancelled.open.is_empty() {
             return Ok(cancelled.backfill);
         }

@@ -1,15 +1,16 @@
 //! Requests of workers: claim runs from a queue (with a wait, if it is empty), end such a wait, extend a claim, return a claim
 //! unused, and append to a run's log.
 
-use std::time::Duration;
+use std::{collections::HashMap, time::Duration};
 
 use everytick_domain::{
     ids::{Fence, RunId, TenantId},
+    job::Job,
     output::LogPart,
     queue::{CLAIM_LEASE, QueueLimits},
     target::Outcome,
 };
-use everytick_store::{Actor, ClaimBeat, ClaimQueue, QueueClaims, Result, SettleAnswer};
+use everytick_store::{Actor, ClaimBeat, ClaimQueue, QueueClaims, Result, SettleAnswer, StoreError};
 use metrics::counter;
 
 use super::{Commands, report_result::locked};
@@ -57,8 +58,9 @@ impl Commands {
         loop {
             // Join the list before the claim, so that a run that arrives during an empty claim still wakes this worker.
             let Some(mut waiter) = self.waiters.join(&key, &request.worker) else { return Ok(Work::TooManyWaiting) };
-            // Before the claim: a caller that disappears after it would lose the claimed runs for a lease. Also before the claim of
-            // a worker that has waited: the queue may have its first job since.
+            // Note the request before the claim: if the caller disconnected during a note after the claim, the claimed
+            // runs would be unavailable for a lease. Note it again after a wait: the first job of the queue may have
+            // been created meanwhile.
             self.asked.note(self.store.as_ref(), &key, &request.worker).await;
             let found = self.store.claim_queue(&request).await?;
             if !found.claims.is_empty() {
@@ -106,12 +108,35 @@ impl Commands {
             }
             Some(SettleAnswer::Locked) => Err(locked()),
             Some(SettleAnswer::Stale) | None => {
-                // Answers that the run does not exist, if it does not.
+                // Returns an error if the run does not exist.
                 self.store.get_run(tenant, run).await?;
                 counter!("everytick_settles_refused_total").increment(1);
                 Ok(false)
             }
         }
+    }
+
+    /// The queue of each run: of its claim, else of its job. `None` if there is no such run, or if its job has no queue.
+    pub async fn queues_of(&self, tenant: TenantId, runs: &[RunId]) -> Result<Vec<Option<String>>> {
+        let queue = |job: &Job| job.spec.target.queue().map(ToOwned::to_owned);
+        let claims = self.store.load_claims(tenant, runs).await?;
+        let claimed: HashMap<RunId, Option<String>> =
+            claims.iter().map(|claim| (claim.run.id, queue(&claim.job))).collect();
+        let mut queues = Vec::with_capacity(runs.len());
+        for run in runs {
+            queues.push(match claimed.get(run) {
+                Some(queue) => queue.clone(),
+                // The claim has ended: its worker repeats a report.
+                None => match self.store.get_run(tenant, *run).await {
+                    Ok(record) => {
+                        self.store.load_jobs(&[record.job]).await?.first().and_then(|loaded| queue(&loaded.job))
+                    }
+                    Err(StoreError::NotFound(_)) => None,
+                    Err(error) => return Err(error),
+                },
+            });
+        }
+        Ok(queues)
     }
 
     /// Sets or removes the limits of a queue. The caller has validated them.

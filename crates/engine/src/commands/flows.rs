@@ -34,7 +34,8 @@ impl Commands {
         Ok(made)
     }
 
-    /// Runs have ended: wakes the flows loop if the store has recorded flow steps, so that it need not wait for its poll.
+    /// Called after runs have ended. Wakes the flows loop if the store has recorded flow steps, so that the loop does
+    /// not wait for its poll.
     pub(super) fn notify_flows(&self) {
         if self.store.take_steps_written() {
             self.hints.flow_steps();

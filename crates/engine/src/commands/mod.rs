@@ -16,7 +16,7 @@ use everytick_domain::ids;
 use everytick_store::{Store, SystemClock, WallClock as _};
 
 use crate::{
-    Hints, Queries,
+    Access, Hints, Queries,
     claim::{asked::AskedQueues, waiters::ClaimWaiters},
     live::LiveLogs,
 };
@@ -48,6 +48,7 @@ pub struct Commands {
     live: LiveLogs,
     waiters: ClaimWaiters,
     asked: AskedQueues,
+    access: Access,
 }
 
 impl std::fmt::Debug for Commands {
@@ -60,7 +61,8 @@ impl Commands {
     #[must_use]
     pub fn new(store: Arc<dyn Store>, hints: Hints, entropy: Arc<dyn Entropy>, live: LiveLogs) -> Self {
         let (waiters, asked) = (ClaimWaiters::default(), AskedQueues::default());
-        Self { queries: Queries::new(store.clone()), store, hints, entropy, live, waiters, asked }
+        let access = Access::new(store.clone(), hints.clone(), entropy.clone());
+        Self { queries: Queries::new(store.clone()), store, hints, entropy, live, waiters, asked, access }
     }
 
     /// The reads over the same connections.
@@ -69,7 +71,13 @@ impl Commands {
         &self.queries
     }
 
-    /// An id for a request without one.
+    /// The credentials of callers.
+    #[must_use]
+    pub const fn access(&self) -> &Access {
+        &self.access
+    }
+
+    /// A new id for a request that came without an id.
     #[must_use]
     pub fn new_request_id(&self) -> String {
         let mut random = [0; 10];

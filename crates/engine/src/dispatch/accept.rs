@@ -43,7 +43,8 @@ pub(crate) async fn run(shared: Arc<Shared>, accepted: mpsc::UnboundedReceiver<A
     tokio::join!(send_new(&shared, accepted, retry), send_again(&shared, to_retry));
 }
 
-/// Sends each group once. What fails goes to `retry` and is retried concurrently with the groups that follow.
+/// Sends each group once. Claims that were not transferred go to `retry`. They are retried concurrently with the groups
+/// that follow.
 async fn send_new(
     shared: &Arc<Shared>,
     mut accepted: mpsc::UnboundedReceiver<Accepted>,
@@ -72,8 +73,8 @@ async fn send_new(
     }
 }
 
-/// Retries what was not transferred: a locked run after a growing delay, a failed group in halves until the failing run is
-/// found.
+/// Retries claims that were not transferred: a locked run after a growing delay, a failed group in halves until the
+/// failing run is found.
 async fn send_again(shared: &Arc<Shared>, mut to_retry: mpsc::UnboundedReceiver<Remainder>) {
     let mut queue = Queue::default();
     loop {
@@ -114,9 +115,9 @@ fn requeue(queue: &mut Queue<Accepted>, rest: Remainder) {
     queue.extend(rest.unsent);
 }
 
-/// Sends one group. Returns what has to be sent again: after an error the whole group, otherwise the runs that another session
-/// has locked. If a transfer was committed but its answer was lost, the second transfer is answered as stale. In both cases
-/// the claim no longer belongs to this node.
+/// Sends one group. Returns the claims that must be sent again: after an error the whole group, otherwise the runs that
+/// another session has locked. If a transfer was committed but its answer was lost, the second transfer is answered as
+/// stale. In both cases the claim no longer belongs to this node.
 async fn pass(shared: &Arc<Shared>, mut group: Vec<Unsettled<Accepted>>) -> Remainder {
     let runs: Vec<_> = group.iter().map(|one| one.item.run()).collect();
     let lease = shared.lease();

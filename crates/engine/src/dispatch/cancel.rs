@@ -38,7 +38,8 @@ pub(crate) async fn run_poll(shared: Arc<Shared>) {
             () = tokio::time::sleep(CANCEL_POLL_EVERY) => {}
         }
         let _pass = pulse::pass();
-        // It only reads, so no outcome is unknown. The comparison after each renewal does the same and reports errors.
+        // This check only reads, so no outcome is unknown. The comparison after each renewal makes the same check and
+        // reports errors.
         let own = lasting(&shared, after);
         after = own.keys().next_back().copied().filter(|_| own.len() == CANCEL_POLL_MAX);
         if let Err(error) = compare::check_own_claims(&shared, own).await {

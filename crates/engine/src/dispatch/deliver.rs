@@ -7,6 +7,7 @@ use std::{
 };
 
 use everytick_domain::{
+    access::RunClaim,
     mutant::Mutant,
     run::Claim,
     target::{Outcome, Retry},
@@ -127,10 +128,11 @@ async fn attempt(shared: &Shared, dispatch: &Dispatch, live: &Live, own: &OwnCla
     })
 }
 
-/// Whether to release a run unspent that the settings of this node forbid, because another node can deliver it.
+/// Whether to release a run unspent because the settings of this node forbid its delivery and another node can deliver
+/// it.
 ///
-/// - A node that is stopping, or has lost the partition since it claimed the run, does not know which nodes can. It releases
-///   the run, and the new owner decides.
+/// - A node that is stopping, or has lost the partition since it claimed the run, does not know which nodes can deliver
+///   the run. It releases the run, and the new owner decides.
 /// - A run that was delegated to this node is not released: its owner would delegate it again.
 fn should_release(shared: &Shared, own: &OwnClaim, delegated: bool, address: Option<IpAddr>) -> bool {
     if shared.stopping() {
@@ -145,6 +147,8 @@ fn should_release(shared: &Shared, own: &OwnClaim, delegated: bool, address: Opt
 fn dispatch(shared: &Shared, run: &ClaimedRun, own: &OwnClaim, now: DbTime) -> Dispatch {
     let Claim { fence, attempt, .. } = own.claim;
     let spec = &own.job.spec;
+    // Only receivers of http deliveries can settle their runs over the API.
+    let key = shared.parts.settings.run_key.as_ref().filter(|_| spec.target.kind() == "http");
     Dispatch {
         run: run.id,
         job_id: own.job.id,
@@ -158,6 +162,7 @@ fn dispatch(shared: &Shared, run: &ClaimedRun, own: &OwnClaim, now: DbTime) -> D
         payload: run.payload.clone().or_else(|| spec.payload.clone()),
         timeout: spec.timeout,
         target: spec.target.clone(),
+        run_token: key.map(|key| key.token(RunClaim { tenant: run.tenant, run: run.id, fence })),
     }
 }
 

@@ -52,7 +52,7 @@ impl Memory {
         let later: BTreeSet<_> = later.into_iter().filter(|job| self.jobs.contains_key(job)).collect();
         let after = self.blocked_after.map_or(Bound::Unbounded, Bound::Excluded);
         let page: Vec<_> = later.range((after, Bound::Unbounded)).copied().take(BLOCKED_RELOADS_MAX).collect();
-        // After the last job it starts again from the first.
+        // After the last page, the rotation starts again with the first job.
         self.blocked_after = page.last().copied().filter(|_| page.len() == BLOCKED_RELOADS_MAX);
         for job in now.into_iter().chain(page) {
             self.mark_stale(job);
@@ -128,8 +128,9 @@ impl Memory {
         chosen
     }
 
-    /// Whether the run may start if it gets a slot: returns for which job and destination that slot counts. `starting`: how many
-    /// runs of its job were chosen already. Marks the job to be loaded if memory does not know enough to decide.
+    /// The job and destination for which the slot of the run counts; `None` if the run may not start now. `starting`:
+    /// how many runs of its job were chosen already. Marks the job to be loaded if memory does not know enough to
+    /// decide.
     fn may_start(&mut self, run: &WaitingRun, starting: usize) -> Option<SlotUser> {
         let Some(entry) = self.jobs.get(&run.job) else {
             if !self.missing.contains(&run.job) {
@@ -144,7 +145,8 @@ impl Memory {
         {
             return None;
         }
-        // A tick that is being recorded may already be in progress. Its answer wakes the claim loop.
+        // The run of a tick that is being recorded may already be in progress. The answer of the recording wakes the
+        // claim loop.
         if entry.job.spec.in_progress_max().is_some() && entry.is_recording() {
             self.deferred = true;
             return None;
@@ -165,7 +167,7 @@ impl Memory {
         std::mem::take(&mut self.deferred)
     }
 
-    /// Notes which runs wait although no slot is free.
+    /// Notes whether due runs may wait. No slot is free for them.
     pub(crate) fn no_slot(&mut self, waiting: &Waiting) {
         self.due_runs_may_wait = !waiting.due.is_empty() || self.full_jobs_wait;
         self.backlog = waiting.due.iter().any(|run| !run.late);
@@ -238,7 +240,8 @@ mod tests {
         }
     }
 
-    /// Runs of two jobs of two tenants, in the order of a store: first those on time, then the late ones, alternating.
+    /// Runs of two jobs of two tenants, in the order in which a store returns them: first on-time runs, then late runs
+    /// of alternating tenants.
     fn backlog(on_time: usize, late: usize) -> (Memory, Waiting) {
         let mut memory = Memory::default();
         let jobs = [loaded(TENANT, "ours"), loaded(OTHER_TENANT, "theirs")];

@@ -49,7 +49,8 @@ impl Memory {
         }
     }
 
-    /// Those of the claims, each under its present fence, that this node neither works on nor settles.
+    /// The given claims that memory does not know: this node neither works on the run nor settles it under the fence of
+    /// the claim.
     pub(crate) fn unknown(&self, claims: Vec<ClaimedRun>) -> Vec<ClaimedRun> {
         let own = |run: &ClaimedRun| self.claims.get(&run.id).is_some_and(|own| own.claim.fence == run.fence);
         let settling =
@@ -64,7 +65,7 @@ impl Memory {
         self.unsure_claims.get(&run.id).is_some_and(|unsure| unsure.attempt == run.attempt)
     }
 
-    /// The database is asked to list the claims below this id.
+    /// Notes that the database is asked to list the claims below this id.
     pub(crate) fn listing_to(&mut self, to: RunId) {
         self.listing_to = self.listing_to.max(Some(to));
     }

@@ -174,7 +174,7 @@ impl Entry {
         }
     }
 
-    /// Ticks of the job are sent to be recorded.
+    /// Notes that ticks of the job are sent to be recorded.
     pub(super) fn begin_recording(&mut self) {
         self.in_flight += 1;
         self.state = match self.state {
@@ -184,7 +184,7 @@ impl Entry {
         };
     }
 
-    /// The recording is answered, or failed.
+    /// Notes that the recording was answered or has failed.
     pub(super) fn end_recording(&mut self) {
         if let State::Recording { stale, verified } = self.state {
             self.state = stale.map_or(State::Ready { timer: None, verified }, State::Stale);
@@ -235,13 +235,14 @@ impl Entry {
         self.open_read = self.open.len();
     }
 
-    /// Whether many of the open runs may have ended meanwhile. Workers report to any node, so this node does not learn of it.
+    /// Whether many of the open runs may have ended meanwhile. Workers report to any node, so this node may not know
+    /// that their runs have ended.
     pub(super) fn open_runs_may_have_ended(&self) -> bool {
         self.is_pulled() && self.open.len() > self.open_read * 2 + OPEN_UNSEEN_MAX
     }
 
-    /// Whether workers claim its runs from a queue. This node does not learn when they end; its open runs are only those last
-    /// loaded.
+    /// Whether workers claim the runs of the job from a queue. This node does not know when such runs end, so `open`
+    /// has only the runs that were last loaded.
     pub(super) fn is_pulled(&self) -> bool {
         self.job.spec.target.queue().is_some()
     }

@@ -130,7 +130,8 @@ impl Memory {
         delay
     }
 
-    /// Applies loaded jobs. A job with an answer since the load was sent is loaded again. A job that was not found is removed.
+    /// Applies loaded jobs. If a statement about a job was answered after the load was sent, the job is loaded again. A
+    /// job that was not found is removed.
     pub(crate) fn loaded(&mut self, requested: &[(JobId, u64)], loaded: Vec<LoadedJob>, partition_generation: u64) {
         if self.partition_generation != partition_generation && !Mutant::PartitionGenerationNotChecked.is_on() {
             return;
@@ -204,8 +205,8 @@ impl Memory {
         chosen.into_iter().map(raise).collect()
     }
 
-    /// Applies the answer to raised cursors: those of `done` are committed. A job with nothing more to do before `until` then
-    /// leaves memory.
+    /// Applies the answer to raised cursors: the cursors of the jobs in `done` are committed. A job with nothing more
+    /// to do before `until` then leaves memory.
     pub(crate) fn raised(&mut self, raises: &[Raise], done: &[JobId], until: DbTime) {
         let done: std::collections::BTreeSet<_> = done.iter().collect();
         for raise in raises {

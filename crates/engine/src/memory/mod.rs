@@ -78,7 +78,7 @@ pub(crate) struct Memory {
     timers: BTreeSet<(DbTime, JobId)>,
     /// The claims of this node, from their commit until their settlement is answered.
     claims: BTreeMap<RunId, OwnClaim>,
-    /// The same claims by job: when partitions are acquired, they are looked up for each loaded job.
+    /// The same claims by job: when partitions are acquired, claims are looked up for each loaded job.
     claims_by_job: BTreeSet<(JobId, RunId)>,
     /// Claims that the database has and memory did not know, until they are settled.
     settling_unknown: BTreeMap<RunId, OldClaim>,
@@ -111,7 +111,8 @@ pub(crate) struct Memory {
     missing: BTreeSet<JobId>,
     /// The tenant of the last late run that was started. Late runs rotate over the tenants.
     late_after: Option<TenantId>,
-    /// Of the jobs that a run between two attempts blocks, the one that was reloaded last.
+    /// The job that was reloaded last among the jobs that a run between two attempts blocks. The next page of reloads
+    /// starts after it.
     blocked_after: Option<JobId>,
     /// How many of `claims` wait for their receiver's report.
     accepted: usize,

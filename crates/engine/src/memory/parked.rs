@@ -16,7 +16,7 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct Parked {
     destination: Destination,
-    /// Since when none of the ticks has got a slot.
+    /// The time since which no tick has got a slot.
     since: MonoTime,
     ticks: BTreeSet<(DbTime, JobId)>,
 }
@@ -56,8 +56,8 @@ impl Memory {
         }
     }
 
-    /// Returns parked ticks to the timers: as many as can get a slot now, those that are `PARK_MAX` old, or all of them if none
-    /// got a slot for `SLOT_WAIT_MAX`.
+    /// Returns parked ticks to the timers: ticks that are `PARK_MAX` old, and as many others as can get a slot now. All
+    /// ticks, if none got a slot for `SLOT_WAIT_MAX`.
     pub(super) fn end_parking(&mut self, slots: usize, at: DbTime, now: MonoTime) {
         let Some(parked) = &mut self.parked else { return };
         let destination = parked.destination;
@@ -67,7 +67,8 @@ impl Memory {
         }
         let batch = worth_a_batch(slots).min(parked.ticks.len().max(1));
         if self.in_use.reserved_for(destination) >= batch {
-            // A batch is being recorded. Its answer will show whether the runs begin, and a run may end at once.
+            // A batch is being recorded. Wait for its answer: runs that do not start, or that end at once, free their
+            // slots.
             parked.since = now;
         }
         let has_waited = now.since(parked.since) >= SLOT_WAIT_MAX;

@@ -10,7 +10,7 @@ impl Memory {
         self.partitions
     }
 
-    /// Changes whenever partitions are acquired or released.
+    /// A number that changes whenever partitions are acquired or released.
     pub(crate) fn partition_generation(&self) -> u64 {
         self.partition_generation
     }
@@ -25,7 +25,7 @@ impl Memory {
         }
     }
 
-    /// The partitions whose horizon is to be loaded, and the generation for which this is true.
+    /// The partitions whose horizon is to be loaded, and the present generation of the partitions.
     pub(crate) fn new_partitions(&self) -> (PartitionSet, u64) {
         (self.new_partitions, self.partition_generation)
     }

@@ -66,14 +66,15 @@ pub(super) fn worth_a_batch(slots: usize) -> usize {
 impl Memory {
     /// How many ticks to plan now. `None`: wait, because slots may become free in a moment.
     ///
-    /// Normally no more ticks than there are free slots. A run recorded as waiting costs twice as much as one that is recorded a
-    /// moment later and born claimed, and it ends later too. The number of free slots does not matter if none became free for
-    /// `SLOT_WAIT_MAX`, or if runs wait already and new ones queue behind them.
+    /// Normally no more ticks than there are free slots. A run recorded as waiting costs twice as much as a run that is
+    /// recorded a moment later and born claimed, and it also ends later. The number of free slots does not matter if
+    /// none became free for `SLOT_WAIT_MAX`, or if runs wait already and new ones queue behind them.
     pub(crate) fn tick_budget(&mut self, slots: usize, now: DbTime, clock: MonoTime) -> Option<usize> {
         self.end_parking(slots, now, clock);
         let free = self.slots_free(slots);
         let next = self.timers.iter().take_while(|(at, _)| *at <= now).take(TICKS_PER_BATCH_MAX);
-        // A tick of a full destination gets no slot, however many are free. It must not delay those of others.
+        // A tick of a full destination gets no slot, however many are free. It must not delay the ticks of other
+        // destinations.
         let needs_slot = |entry: &Entry| {
             !entry.is_pulled()
                 && !entry.user.goes_to(self.queued_destination)
@@ -88,7 +89,7 @@ impl Memory {
             return Some(0);
         }
         if need_slots == 0 {
-            // Workers claim these runs, so they need no slot of this node.
+            // These runs take no slot of this node: workers claim them, or their destination is full.
             return Some(usize::MAX);
         }
         if self.backlog || need_slots <= free || free >= worth_a_batch(slots) {
@@ -101,7 +102,8 @@ impl Memory {
             });
         }
         if self.reserved > 0 {
-            // Some slots are reserved. The answer will show whether their runs begin, and a run may end at once.
+            // Some slots are reserved for runs that are being recorded or claimed. Wait for the answers: runs that do
+            // not start, or that end at once, free their slots.
             self.slots_awaited_since = Some(clock);
             return None;
         }

@@ -37,8 +37,8 @@ impl Routes {
         needs.is_some_and(|needs| !self.own.meets(needs) && self.others.iter().any(|(_, can)| can.meets(needs)))
     }
 
-    /// Whether runs with these needs wait for a node that may be restarting: no live node can deliver them, and one that can
-    /// has stopped recently.
+    /// Whether runs with these needs wait for a node that may be restarting: no live node can deliver them, and a node
+    /// that could has stopped recently.
     pub(super) fn awaits_restart(&self, needs: Option<Needs>) -> bool {
         let able = |needs| self.own.meets(needs) || self.others.iter().any(|(_, can)| can.meets(needs));
         needs.is_some_and(|needs| !able(needs) && self.gone.values().any(|(can, _)| can.meets(needs)))
@@ -59,7 +59,8 @@ impl Routes {
         });
     }
 
-    /// The node that delivers this run instead of this one. Runs are spread over all nodes that can.
+    /// The node to which this run is delegated; `None` if this node delivers it. Runs are spread over all nodes that
+    /// can deliver them.
     fn node(&self, needs: Needs, run: RunId) -> Option<Incarnation> {
         if self.own.meets(needs) {
             return None;

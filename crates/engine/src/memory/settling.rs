@@ -40,8 +40,8 @@ impl Memory {
         }
     }
 
-    /// Removes a claim that no longer belongs to this node, because its receiver will report, has reported, or a user cancelled
-    /// the run. Its job is reloaded.
+    /// Removes a claim that no longer belongs to this node, because its receiver will report, because its receiver has
+    /// reported, or because a user cancelled the run. Its job is reloaded.
     pub(crate) fn reported(&mut self, job: JobId, run: RunId, fence: Fence) {
         self.remove_claim(run, fence);
         self.mark_stale(job);
@@ -54,7 +54,7 @@ impl Memory {
         }
     }
 
-    /// Applies a settlement. Returns whether a run waits that may start now.
+    /// Applies a settlement. Returns whether a waiting run may start now.
     pub(crate) fn settled(&mut self, job: JobId, run: RunId, fence: Fence, verdict: Verdict, attempt: u32) -> bool {
         self.remove_claim(run, fence);
         if let Some(entry) = self.jobs.get_mut(&job) {

@@ -54,7 +54,8 @@ pub(crate) async fn pass(shared: &Arc<Shared>) -> bool {
         let Some(budget) = memory.tick_budget(slots, now, MonoTime::now()) else { return true };
         let due = memory.due(now, slots, TICKS_PER_BATCH_MAX.min(budget));
         if memory.parked_for(slots, MonoTime::now()).is_some() {
-            // Wake the other recorder, so that its timer includes the end of parking: this one may wait for the database then.
+            // Wake the other recorder, so that its timer includes the end of parking: this recorder may be waiting for
+            // the database at that time.
             shared.wake_tick.notify_one();
         }
         due
@@ -194,7 +195,7 @@ async fn pause_refused_job(shared: &Arc<Shared>, lease: &Lease, ticks: &JobTicks
     let note = format!("paused: the database refuses its ticks ({source})");
     let change = Change::Quarantine { note };
     let edit = EditJob { job: JobRef::Id(ticks.job), change, if_match: None, cancel: false };
-    let actor = Actor(format!("node {}", lease.node));
+    let actor = Actor::node(&lease.node);
     let call = shared.parts.store.edit_job(ticks.tenant, &actor, edit);
     if let Err(error) = shared.call("pause a job whose ticks are refused", call).await {
         tracing::error!(%error, job = %ticks.job, "could not pause a job whose ticks the database refuses");

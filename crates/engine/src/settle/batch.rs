@@ -1,5 +1,5 @@
-//! Settles attempts in groups: one commit for all that ended within a few milliseconds. Deliveries, reports and losses end in
-//! the same settlement.
+//! Settles attempts in groups: one commit for all that ended within a few milliseconds. The settlements of lost and
+//! overdue claims are sent from here too.
 
 use std::{sync::Arc, time::Duration};
 
@@ -47,7 +47,8 @@ pub(crate) async fn run(shared: Arc<Shared>, ended: mpsc::UnboundedReceiver<Ende
     tokio::join!(settle_new(&shared, ended, retry), settle_again(&shared, to_retry));
 }
 
-/// Stores each group once. What fails goes to `retry` and is retried concurrently with the groups that follow.
+/// Stores each group once. Settlements that were not stored go to `retry`. They are retried concurrently with the
+/// groups that follow.
 async fn settle_new(
     shared: &Arc<Shared>,
     mut ended: mpsc::UnboundedReceiver<Ended>,
@@ -157,9 +158,9 @@ struct FailedGroup {
     refused: bool,
 }
 
-/// Settles one group. Returns what has to be sent again: after an error the whole group, otherwise the runs that another
-/// session has locked. If a settlement was committed already, its repeat is refused, because its run is no longer claimed under
-/// that fence.
+/// Settles one group. Returns the settlements that must be sent again: after an error the whole group, otherwise the
+/// runs that another session has locked. If a settlement was committed already, its repeat is refused, because its run
+/// is no longer claimed under that fence.
 async fn pass(shared: &Arc<Shared>, mut group: Vec<Unsettled<Pending>>) -> Remainder {
     {
         let mut memory = shared.memory();
@@ -257,7 +258,7 @@ fn failed_alone(pending: &mut Unsettled<Pending>, refused: bool) {
     }
 }
 
-/// Applies all answers to memory under one lock. Returns whether a run waits that may start now.
+/// Applies all answers to memory under one lock. Returns whether a waiting run may start now.
 fn apply(shared: &Shared, group: &[Unsettled<Pending>], answers: &[SettleAnswer]) -> bool {
     let mut memory = shared.memory();
     let (mut waits, mut succeeded) = (false, 0);
@@ -312,7 +313,7 @@ async fn pause_job(shared: Arc<Shared>, pending: Pending, note: String) {
     let settle = &pending.settle;
     let change = Change::Pause { note: Some(note.clone()) };
     let edit = EditJob { job: JobRef::Id(settle.job), change, if_match: None, cancel: false };
-    let actor = Actor(format!("node {}", shared.parts.settings.node));
+    let actor = Actor::node(&shared.parts.settings.node);
     let call = shared.parts.store.edit_job(settle.tenant, &actor, edit);
     match shared.call("pause a job whose receiver is gone", call).await {
         Ok(_) => {

@@ -30,7 +30,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
         if let Err(error) = reap(&shared).await {
             unsure::report(&shared, &error);
         }
-        // This makes no claims and may be repeated, so a lost answer is a plain failure.
+        // The statement makes no claims and may be repeated, so a lost answer is a plain failure.
         match shared.read("save rows that cannot be decoded", shared.parts.store.save_unreadable()).await {
             Ok(rows) => gauge!("everytick_unreadable_rows").set(rows as f64),
             Err(error) => unsure::report(&shared, &error),
@@ -42,8 +42,8 @@ pub(crate) async fn run(shared: Arc<Shared>) {
 pub(crate) async fn reap(shared: &Arc<Shared>) -> Result<()> {
     loop {
         let lease = shared.lease();
-        // This reads all runs since the oldest open run of the dead nodes, so it has a longer timeout. It makes no claims, so a
-        // lost answer is a plain failure.
+        // The statement reads all runs since the oldest open run of the dead nodes, so it has a longer timeout. It
+        // makes no claims, so a lost answer is a plain failure.
         let call = tokio::time::timeout(REAP_TIMEOUT, shared.parts.store.load_lost(&lease, LOST_PER_BATCH_MAX));
         let no_answer = |_| StoreError::Failed { doing: "find lost runs", source: "no answer in time".into() };
         let lost = pulse::untimed(call).await.map_err(no_answer)??;
@@ -57,7 +57,7 @@ pub(crate) async fn reap(shared: &Arc<Shared>) -> Result<()> {
     }
 }
 
-/// Returns how many were settled.
+/// Settles these claims as lost. Returns how many claims were settled.
 async fn settle_lost(shared: &Arc<Shared>, lost: &[ClaimedRun]) -> Result<usize> {
     let mut ids: Vec<_> = lost.iter().map(|run| run.job).collect();
     ids.sort_unstable();

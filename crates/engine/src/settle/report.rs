@@ -14,7 +14,7 @@ use everytick_store::AttemptRecord;
 pub struct Report {
     pub fence: Fence,
     pub succeeded: bool,
-    /// Stored behind the log of the worker.
+    /// Stored after the log of the worker.
     pub output: Option<String>,
     pub error: Option<String>,
     pub retry: bool,

@@ -1,7 +1,8 @@
 //! Settlements that could not be stored, each with the time of its next retry. A settlement that can never be stored delays no
 //! other: it is retried alone, with growing delays, while new settlements continue. Nothing here waits or does I/O.
 //!
-//! The length is bounded by the claims of the node, because each claim is here at most once.
+//! The length of the queue is bounded by the number of claims of the node, because each claim is in the queue at most
+//! once.
 
 use std::{cmp::Reverse, time::Duration};
 

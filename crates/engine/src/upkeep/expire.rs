@@ -43,7 +43,7 @@ async fn expire(shared: &Arc<Shared>, job: &Job, now: DbTime) -> Result<()> {
         return Ok(());
     }
     let edit = EditJob { job: named, change: Change::Delete, if_match: Some(record.job.version), cancel: false };
-    let actor = Actor(format!("node {}", shared.parts.settings.node));
+    let actor = Actor::node(&shared.parts.settings.node);
     match shared.call("delete an expired one-shot job", store.edit_job(job.tenant, &actor, edit)).await {
         // The job was changed meanwhile, or other jobs depend on it.
         Err(StoreError::VersionMismatch { .. } | StoreError::NotFound(_) | StoreError::InUse { .. }) => Ok(()),

@@ -53,7 +53,7 @@ pub(crate) async fn pass(shared: &Arc<Shared>) -> Result<usize> {
     if begin.is_some() {
         started += advance_between(shared, None, begin).await?;
     }
-    // A child that was skipped has itself left a step.
+    // A skipped child leaves a step of its own, so there may be new steps.
     while shared.parts.store.take_steps_written() && !shared.stopped.is_cancelled() {
         started += advance_between(shared, None, None).await?;
     }

@@ -77,7 +77,7 @@ impl Counted {
         found.claims.remove(0)
     }
 
-    /// The calls since this was last called.
+    /// The calls of the store since `made` was last called.
     fn made(&self) -> Vec<Point> {
         std::mem::take(&mut *self.calls.0.lock().unwrap())
     }

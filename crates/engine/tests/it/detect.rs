@@ -154,7 +154,7 @@ async fn one_shot_jobs_are_deleted_after_their_keep_time(bench: Bench) {
     engine.detect().await.unwrap();
     assert!(bench.load(&goes).await.job.deleted_at.is_none());
     bench.go(4_000);
-    // The node's estimate of the clock follows when it renews its lease.
+    // The node updates its estimate of the clock when it renews its lease.
     tokio::time::timeout(Duration::from_secs(30), async {
         while bench.load(&goes).await.job.deleted_at.is_none() {
             engine.detect().await.unwrap();
@@ -165,7 +165,7 @@ async fn one_shot_jobs_are_deleted_after_their_keep_time(bench: Bench) {
     .unwrap();
     assert!(bench.load(&stays).await.job.deleted_at.is_none());
     let trail = bench.audit().await;
-    assert!(trail.iter().any(|row| row.action == "delete" && row.actor == "node local"), "{trail:?}");
+    assert!(trail.iter().any(|row| row.action == "delete" && row.actor == "node:local"), "{trail:?}");
     engine.stop(Duration::from_secs(5)).await;
 }
 

@@ -21,6 +21,11 @@ table audit
     action text not null
     subject text not null
     detail text not null
+    actor_kind text
+    token_id uuid
+    ip text
+    request_id text
+    result text not null default 'ok'::text
     constraint audit_pkey PRIMARY KEY (id)
     CREATE INDEX audit_subject ON public.audit USING btree (tenant, subject, id)
     CREATE INDEX audit_tenant ON public.audit USING btree (tenant, id)
@@ -241,6 +246,7 @@ table leases with (fillfactor=20, autovacuum_vacuum_scale_factor=0, autovacuum_v
     can text
     listen text
     ttl_ms bigint
+    checks_tokens boolean not null default false
     constraint leases_pkey PRIMARY KEY (incarnation)
 
 table open_claims with (fillfactor=50, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=1000, autovacuum_vacuum_cost_delay=0)
@@ -326,6 +332,11 @@ table schema_steps
     at timestamp with time zone not null default now()
     constraint schema_steps_pkey PRIMARY KEY (step)
 
+table settings
+    name text collate "C" not null
+    value text not null
+    constraint settings_pkey PRIMARY KEY (name)
+
 table skip_ranges
     id uuid not null
     tenant integer not null
@@ -347,6 +358,26 @@ table tenants with (fillfactor=50)
     constraint tenants_name_key UNIQUE (name)
     constraint tenants_pkey PRIMARY KEY (id)
     CREATE UNIQUE INDEX tenants_name_key ON public.tenants USING btree (name)
+
+table tokens
+    hash bytea not null
+    id uuid not null
+    tenant integer
+    name text not null
+    prefix text not null
+    role text not null
+    scope text not null
+    allowed_ips text not null
+    created_at bigint not null
+    created_by text not null
+    expires_at bigint
+    last_used_at bigint
+    last_used_ip text
+    revoked_at bigint
+    rotated_from uuid
+    constraint tokens_pkey PRIMARY KEY (hash)
+    CREATE UNIQUE INDEX tokens_id ON public.tokens USING btree (id)
+    CREATE INDEX tokens_tenant ON public.tokens USING btree (COALESCE(tenant, 0), id)
 
 table unreadable
     relation text not null

@@ -21,7 +21,7 @@ CREATE TABLE audit (
     action text not null,
     subject text not null,
     detail text not null
-) strict;
+, actor_kind text, token_id blob, ip text, request_id text, result text not null default 'ok') strict;
 
 CREATE INDEX audit_subject on audit (tenant, subject, id);
 
@@ -73,6 +73,18 @@ CREATE INDEX backfills_active on backfills (job, id) where active = 1;
 CREATE INDEX backfills_job on backfills (job, id);
 
 CREATE INDEX backfills_over on backfills (finished_at) where active = 0;
+
+CREATE TABLE backlog_work (
+    job blob not null,
+    action integer not null check (action in (1, 2)),
+    tenant integer not null,
+    up_to integer not null,
+    done integer not null default 0,
+    created_at integer not null,
+    worked_at integer not null,
+    actor text not null,
+    primary key (job, action)
+) strict, without rowid;
 
 CREATE TABLE calendar_jobs (
     tenant integer not null,
@@ -283,6 +295,11 @@ CREATE TABLE runs (
 
 CREATE INDEX runs_history on runs (job, id);
 
+CREATE TABLE settings (
+    name text not null primary key,
+    value text not null
+) strict, without rowid;
+
 CREATE TABLE skip_ranges (
     id blob not null primary key,
     tenant integer not null,
@@ -304,6 +321,28 @@ CREATE TABLE tenants (
     jobs integer not null default 0
 ) strict;
 
+CREATE TABLE tokens (
+    hash blob not null primary key,
+    id blob not null,
+    tenant integer,
+    name text not null,
+    prefix text not null,
+    role text not null,
+    scope text not null,
+    allowed_ips text not null,
+    created_at integer not null,
+    created_by text not null,
+    expires_at integer,
+    last_used_at integer,
+    last_used_ip text,
+    revoked_at integer,
+    rotated_from blob
+) strict, without rowid;
+
+CREATE UNIQUE INDEX tokens_id on tokens (id);
+
+CREATE INDEX tokens_tenant on tokens (coalesce(tenant, 0), id);
+
 CREATE TABLE unreadable (
     relation text not null,
     key text not null,
@@ -323,7 +362,7 @@ CREATE TABLE waiting (
     due_at integer not null,
     late integer not null,
     force integer not null,
-    attempts integer not null, queue text, rank integer, key text,
+    attempts integer not null, queue text, rank integer, key text, lot integer not null default 0,
     check (priority between 0 and 9)
 ) strict, without rowid;
 

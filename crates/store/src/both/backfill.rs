@@ -108,7 +108,7 @@ impl BackfillTx for DbTx {
             ticks_to_bytes(ticks),
             rows::int(ticks.len()),
             self.now.millis(),
-            rows::text(&actor.0)
+            rows::text(&actor.name)
         ))
         .await?;
         Ok(())

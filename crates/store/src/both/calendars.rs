@@ -42,7 +42,7 @@ impl CalendarTx for DbTx {
         let doing = self.doing;
         let spec = serde_json::to_string(spec).map_err(|error| StoreError::Refused { doing, source: error.into() })?;
         let (tenant, number, from) = (tenant.raw(), version.raw(), effective_at.millis());
-        let set = query!("calendars/calendar_set", tenant, name, number, from, rows::text(&actor.0));
+        let set = query!("calendars/calendar_set", tenant, name, number, from, rows::text(&actor.name));
         self.execute_or_refuse(set).await?;
         let add = query!("calendars/calendar_add_version", tenant, name, number, from, spec);
         self.execute_or_refuse(add).await?;

@@ -139,18 +139,25 @@ pub(super) trait Failed<T> {
 
 impl<T> Failed<T> for std::result::Result<T, sqlx::Error> {
     fn failed(self, doing: &'static str) -> Result<T> {
-        self.map_err(|source| {
-            if is_undecodable(&source) {
-                StoreError::Unreadable { doing, source: source.into() }
-            } else {
-                StoreError::Failed { doing, source: source.into() }
-            }
-        })
+        self.map_err(|source| failed(source, doing))
     }
     fn failed_or_refused(self, doing: &'static str) -> Result<T> {
-        match self {
-            Err(source) if is_refusal(&source) => Err(StoreError::Refused { doing, source: source.into() }),
-            other => other.failed(doing),
-        }
+        self.map_err(|source| refused(source, doing))
+    }
+}
+
+/// The error of a statement that writes: `Refused` if the data caused it.
+pub(super) fn refused(source: sqlx::Error, doing: &'static str) -> StoreError {
+    match source {
+        source if is_refusal(&source) => StoreError::Refused { doing, source: source.into() },
+        source => failed(source, doing),
+    }
+}
+
+fn failed(source: sqlx::Error, doing: &'static str) -> StoreError {
+    if is_undecodable(&source) {
+        StoreError::Unreadable { doing, source: source.into() }
+    } else {
+        StoreError::Failed { doing, source: source.into() }
     }
 }

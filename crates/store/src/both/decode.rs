@@ -1,61 +1,32 @@
 //! Decodes rows, and encodes the values that both databases store alike. The columns have the same names and meanings in
 //! both; `super` has the functions for columns whose types differ.
 
-use std::{borrow::Cow, sync::Arc};
+use std::borrow::Cow;
 
 use everytick_domain::{
     backfill::{BackfillState, Origin, Stretch},
-    ids::{BackfillId, Epoch, Fence, JobId, RunId, TenantId, Version},
-    job::{Job, Paused},
+    ids::{BackfillId, Fence, JobId, RunId, TenantId, TokenId, Version},
     plan::SkipRange,
     run::{CauseKind, SkipReason, State},
-    schedule::Schedule,
     time::DbTime,
 };
 use sqlx::Row as _;
 use uuid::Uuid;
 
-use super::{super::DbRow, count, optional_int, partition_of, small, spec};
+use super::{
+    super::{DbRow, db_tx::Query},
+    count, optional_int, small,
+};
 use crate::{
-    AttemptRecord, BackfillRecord, CalendarRecord, ClaimedRun, EndedRuns, NodeRun, OpenRun, RunRecord, WaitingRun,
+    Actor, AttemptRecord, AuditResult, BackfillRecord, CalendarRecord, ClaimedRun, EndedRuns, NodeRun, OpenRun,
+    RunRecord, WaitingRun,
     backfills::{order_of, rate_of, ticks_from_bytes},
     calendars::VersionRow,
-    crons::CRONS,
     flows::FlowRow,
-    tx::{JobRow, backfill::StoredProgress, flow::Root},
+    tx::{backfill::StoredProgress, flow::Root},
 };
 
 pub type Decoded<T> = std::result::Result<T, sqlx::Error>;
-
-pub fn job(row: &DbRow) -> Decoded<JobRow> {
-    let spec = spec(row)?;
-    let schedule = match &spec.schedule {
-        None => None,
-        Some(schedule) => {
-            let compiled = Schedule::compile_with(schedule, &CRONS);
-            let first = |found: Vec<_>| found.first().map_or_else(String::new, ToString::to_string);
-            Some(compiled.map_err(|found| wrong("spec", format!("its schedule is wrong: {}", first(found))))?)
-        }
-    };
-    let paused = match time(row, "paused_at")? {
-        None => None,
-        Some(at) => Some(Paused { at, note: row.try_get("pause_note")? }),
-    };
-    let job = Job {
-        id: job_id(row, "id")?,
-        tenant: tenant(row)?,
-        partition: partition_of(row)?,
-        version: Version::from_raw(row.try_get("version")?),
-        spec: Arc::new(spec),
-        schedule,
-        created_at: at(row, "created_at")?,
-        created_by: row.try_get("created_by")?,
-        updated_at: at(row, "updated_at")?,
-        paused,
-        deleted_at: time(row, "deleted_at")?,
-    };
-    Ok(JobRow { job, epoch: Epoch::from_raw(row.try_get("epoch")?), cursor: time(row, "next_tick")? })
-}
 
 pub fn open_run(row: &DbRow) -> Decoded<(JobId, OpenRun)> {
     let (id, state) = (run_id(row, "id")?, state(row)?);
@@ -299,6 +270,17 @@ fn skip_reason(row: &DbRow) -> Decoded<Option<SkipReason>> {
 
 pub fn wrong(column: &str, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> sqlx::Error {
     sqlx::Error::ColumnDecode { index: column.to_owned(), source: source.into() }
+}
+
+/// Binds how an actor was authenticated, and the result, to the statement of an audit row.
+pub fn bind_origin<'q>(insert: Query<'q>, actor: &Actor, result: AuditResult) -> Query<'q> {
+    let ip = actor.ip.map(|ip| ip.to_canonical().to_string());
+    insert
+        .bind(actor.kind.word())
+        .bind(actor.token.map(TokenId::uuid))
+        .bind(ip)
+        .bind(actor.request.clone())
+        .bind(result.word())
 }
 
 /// A `limit` for SQL.

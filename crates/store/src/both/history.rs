@@ -188,7 +188,7 @@ pub(super) async fn list_audit(
         None => i64::MAX,
     };
     let high = before.map_or(high, |before| before.min(high));
-    let searched = filter.actor.is_some() || filter.action.is_some();
+    let searched = filter.actor.is_some() || filter.action.is_some() || filter.result.is_some();
     let subjects: Vec<Option<&String>> =
         if filter.subjects.is_empty() { vec![None] } else { filter.subjects.iter().map(Some).collect() };
     let mut end = None;
@@ -228,7 +228,8 @@ async fn audit_rows(
         .bind(filter.actor.as_ref().map(text))
         .bind(filter.action.as_ref().map(text))
         .bind(filter.from.map_or(i64::MIN, DbTime::millis))
-        .bind(filter.to.map_or(i64::MAX, DbTime::millis));
+        .bind(filter.to.map_or(i64::MAX, DbTime::millis))
+        .bind(filter.result.as_ref().map(text));
     let list = match subject {
         Some(subject) => list.bind(text(subject)),
         None => list,

@@ -3,22 +3,23 @@
 use std::collections::HashMap;
 
 use everytick_domain::{
-    ids::{JobId, RunId, TenantId},
+    ids::{JobId, RunId, TenantId, TokenId},
     run::State,
     time::DbTime,
 };
 use sqlx::Row as _;
+use uuid::Uuid;
 
-use super::{DbRow, DbStore, DbTx, Failed, backlog, calendars, history, jobs, page, rows};
+use super::{DbRow, DbStore, DbTx, Failed, calendars, history, jobs, marks, page, rows};
 use crate::tx::{JobRow, Tx as _};
-use crate::{AuditRecord, JobFilter, JobRecord, JobRef, Page, Result, RunRecord, StoreError};
+use crate::{ActorKind, AuditRecord, JobFilter, JobRecord, JobRef, Page, Result, RunRecord, StoreError};
 
 pub(super) async fn get_job(store: &DbStore, tenant: TenantId, job: &JobRef) -> Result<JobRecord> {
     let mut tx = store.read("read the job").await?;
     let row = jobs::find(&mut tx, tenant, job).await?;
     let mut last = last_runs(&mut tx, &[row.job.id]).await?;
     let now = tx.read_clock().await?;
-    let backlog = backlog::work_of(&mut tx, row.job.id, store.limits.waiting_per_job_max).await?;
+    let backlog = marks::work_of(&mut tx, row.job.id, store.limits.waiting_per_job_max).await?;
     let followers = tx.children_of(row.job.id).await?;
     Ok(JobRecord { backlog, followers, ..record(row, &mut last, now) })
 }
@@ -74,7 +75,7 @@ pub(super) async fn run_record(tx: &mut DbTx, tenant: TenantId, id: RunId) -> Re
             history::add_cancelled_by(tx, tenant, std::slice::from_mut(&mut run)).await?;
             // A superseded run has the reason as its error.
             if run.state == State::Cancelled && run.cancelled_by.is_none() && run.error.is_none() {
-                run.cancelled_by = backlog::cancelled_by(tx, tenant, run.job, run.finished_at).await?;
+                run.cancelled_by = marks::cancelled_by(tx, tenant, run.job, run.finished_at).await?;
             }
             return Ok(run);
         }
@@ -84,12 +85,18 @@ pub(super) async fn run_record(tx: &mut DbTx, tenant: TenantId, id: RunId) -> Re
 }
 
 pub(super) fn audit(row: &DbRow) -> rows::Decoded<AuditRecord> {
+    let kind: Option<String> = row.try_get("actor_kind")?;
     Ok(AuditRecord {
         id: row.try_get("id")?,
         at: rows::at(row, "at")?,
         actor: row.try_get("actor")?,
+        actor_kind: kind.unwrap_or_else(|| ActorKind::Local.word().to_owned()),
+        token: row.try_get::<Option<Uuid>, _>("token_id")?.map(TokenId::from_uuid),
+        ip: row.try_get("ip")?,
+        request: row.try_get("request_id")?,
         action: row.try_get("action")?,
         subject: row.try_get("subject")?,
+        result: row.try_get("result")?,
         detail: row.try_get("detail")?,
     })
 }

@@ -30,7 +30,7 @@ async fn write_repair(tx: &mut DbTx, lease: &Lease, ticks: &JobTicks) -> Result<
     record::insert_repaired(tx, ticks).await?;
     range::move_on(tx, ticks.job, cursor).await?;
     tx.notify_owners().await?;
-    let actor = Actor(format!("node {}", lease.node));
+    let actor = Actor::node(&lease.node);
     tx.audit(tenant, &actor, "repair", &[(ticks.job.to_string(), ticks.repair_detail())]).await?;
     Ok(true)
 }

@@ -20,9 +20,9 @@ use everytick_domain::{
 };
 use uuid::Uuid;
 
-use super::{DbTx, calendars, define, flows, jobs, lease, open_runs, range, read, rows, verbs};
+use super::{DbTx, calendars, define, flows, job_row, jobs, lease, open_runs, range, read, rows, verbs};
 use crate::{
-    Actor, Created, IdempotencyKey, JobRef, Lease, Limits, OpenRun, Result, RunRecord,
+    Actor, AuditResult, Created, IdempotencyKey, JobRef, Lease, Limits, OpenRun, Result, RunRecord,
     tx::{
         JobRow, RequestedRun, Tx,
         requests::{Made, StoredRequest},
@@ -44,7 +44,7 @@ impl Tx for DbTx {
         verbs::read_clock(self).await
     }
     async fn audit(&mut self, tenant: TenantId, actor: &Actor, action: &str, rows: &[(String, String)]) -> Result<()> {
-        verbs::audit(self, tenant, actor, action, rows).await
+        verbs::audit(self, tenant, actor, action, rows, AuditResult::Ok).await
     }
     async fn lock_lease(&mut self, lease: &Lease) -> Result<()> {
         lease::lock_lease(self, lease).await.map(drop)
@@ -111,7 +111,7 @@ impl Tx for DbTx {
         define::insert(self, tenant, actor, created).await
     }
     async fn update_job(&mut self, was: &JobRow, job: &Job) -> Result<()> {
-        define::update(self, was, job).await
+        job_row::update(self, was, job).await
     }
     async fn last_recorded(&mut self, job: JobId, from: DbTime) -> Result<Option<DbTime>> {
         let last_tick = query!("runs/last_tick", job.uuid(), RunId::floor(from).uuid());

@@ -20,6 +20,7 @@ macro_rules! conformance_claims {
             late_runs_rotate_between_tenants,
             a_run_that_is_not_due_is_neither_returned_nor_claimed,
             runs_of_busy_jobs_are_skipped_except_forced_runs_and_retries,
+            runs_of_many_busy_jobs_are_skipped_in_any_order,
             a_search_for_waiting_runs_obeys_its_limit,
             a_lost_lease_reads_no_waiting_runs,
             a_claim_raises_fence_and_attempt_and_removes_the_run_from_waiting,
@@ -141,6 +142,28 @@ pub async fn runs_of_busy_jobs_are_skipped_except_forced_runs_and_retries(bench:
     let full = [Busy { job: busy.id, full: true }];
     let due = bench.store.peek_waiting(&lease, &bench.all(), &full, None, 10).await.unwrap().due;
     assert_eq!(due.iter().map(|run| run.id).collect::<Vec<_>>(), [runs]);
+}
+
+pub async fn runs_of_many_busy_jobs_are_skipped_in_any_order(bench: &Bench) {
+    let lease = bench.join("a", 1).await;
+    let mut jobs = Vec::new();
+    for n in 0..8 {
+        jobs.push(bench.create(spec(&format!("j{n}"))).await);
+    }
+    let idle = bench.create(spec("idle")).await;
+    bench.go(20);
+    for job in &jobs {
+        bench.waiting(&lease, job, 10).await;
+    }
+    let expected = [bench.waiting(&lease, &idle, 10).await];
+    for full in [false, true] {
+        for _ in 0..jobs.len() {
+            jobs.rotate_left(3);
+            let busy: Vec<_> = jobs.iter().map(|job| Busy { job: job.id, full }).collect();
+            let due = bench.store.peek_waiting(&lease, &bench.all(), &busy, None, 20).await.unwrap().due;
+            assert_eq!(due.iter().map(|run| run.id).collect::<Vec<_>>(), expected);
+        }
+    }
 }
 
 pub async fn a_search_for_waiting_runs_obeys_its_limit(bench: &Bench) {

@@ -185,14 +185,14 @@ pub async fn a_cancelled_run_names_the_author_of_its_cancellation(bench: &Bench)
     let (lease, job) = (bench.join("n", 1).await, bench.create(overlapping("j")).await);
     bench.go(40);
     let one = bench.waiting(&lease, &job, 10).await;
-    let ada = Actor("ada".to_owned());
+    let ada = Actor::local("ada");
     let cancelled = bench.store.cancel_run(TENANT, &ada, one).await.unwrap().run;
     assert_eq!(cancelled.cancelled_by.as_deref(), Some("ada"));
     let two = bench.claimed(&lease, &job, 20).await.id;
     bench.store.cancel_job(TENANT, &actor(), &by_name("j")).await.unwrap();
     let three = bench.waiting(&lease, &job, 30).await;
     let paused = EditJob { cancel: true, ..change("j", pause()) };
-    bench.store.edit_job(TENANT, &Actor("eve".to_owned()), paused).await.unwrap();
+    bench.store.edit_job(TENANT, &Actor::local("eve"), paused).await.unwrap();
     for (run, by) in [(one, "ada"), (two, "tester"), (three, "eve")] {
         assert_eq!(bench.run(run).await.cancelled_by.as_deref(), Some(by));
     }
@@ -235,7 +235,7 @@ pub async fn the_audit_trail_is_filtered(bench: &Bench) {
     bench.go(600);
     bench.edit("a", pause()).await;
     bench.go(1_200);
-    let ada = Actor("ada".to_owned());
+    let ada = Actor::local("ada");
     bench.store.edit_job(TENANT, &ada, change("b", pause())).await.unwrap();
     bench.store.edit_job(TENANT, &ada, change("a", everytick_domain::edit::Change::Resume)).await.unwrap();
     let none = AuditFilter::default();

@@ -10,6 +10,7 @@ mod values;
 pub mod accepted;
 pub mod alone;
 pub mod backfills;
+pub mod backlogs;
 pub mod calendars;
 pub mod cancels;
 pub mod claims;
@@ -42,6 +43,7 @@ pub mod server;
 pub mod settles;
 pub mod sharing;
 pub mod ticks;
+pub mod tokens;
 pub mod worker_claims;
 
 pub use bench::Bench;
@@ -83,7 +85,9 @@ macro_rules! conformance_suite {
         $crate::conformance_edits! { $open }
         $crate::conformance_calendars! { $open }
         $crate::conformance_requests! { $open }
+        $crate::conformance_tokens! { $open }
         $crate::conformance_cancels! { $open }
+        $crate::conformance_backlogs! { $open }
         $crate::conformance_redrives! { $open }
         $crate::conformance_backfills! { $open }
         $crate::conformance_facts! { $open }

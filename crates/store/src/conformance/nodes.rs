@@ -1,8 +1,8 @@
 //! The lease of a node: joining, renewing, fencing and leaving.
 
-use everytick_domain::{ids::RunId, time::Span};
+use everytick_domain::{ids::RunId, run::Verdict, time::Span};
 
-use super::{Bench, START, TTL, incarnation, pause, s, spec};
+use super::{Bench, START, TTL, incarnation, overlapping, pause, s, spec};
 use crate::{Beat, Lease, NodeInfo, NodeProcess, StoreError, TakeOver};
 
 /// The rules of this file.
@@ -26,6 +26,7 @@ macro_rules! conformance_nodes {
             a_node_that_left_or_was_replaced_is_not_listed,
             a_node_is_listed_as_gone_for_a_day_unless_it_returns,
             nodes_that_are_gone_for_a_day_are_removed,
+            a_gone_node_has_its_last_start_although_an_older_lease_is_removed_later,
             the_jobs_of_each_partition_are_counted,
         }
     };
@@ -225,6 +226,28 @@ pub async fn nodes_that_are_gone_for_a_day_are_removed(bench: &Bench) {
     bench.go(100);
     let gone: Vec<_> = bench.store.load_gone_nodes().await.unwrap().into_iter().map(|node| node.name).collect();
     assert!(!gone.contains(&"a".to_owned()), "{gone:?}");
+}
+
+pub async fn a_gone_node_has_its_last_start_although_an_older_lease_is_removed_later(bench: &Bench) {
+    let (first, job) = (bench.join("a", 1).await, bench.create(overlapping("j")).await);
+    bench.go(20);
+    let claim = bench.claimed(&first, &job, 10).await;
+    bench.go(60);
+    let second = bench.join("a", 2).await;
+    bench.store.leave(&second).await.unwrap();
+    bench.go(70);
+    let other = bench.join("b", 3).await;
+    // The open claim keeps the first lease until it is settled. The second lease is removed at once.
+    for _ in 0..2 {
+        assert_eq!(bench.store.load_lost(&other, 10).await.unwrap().len(), 1);
+    }
+    bench.settle(&claim, Verdict::Failed).await;
+    for _ in 0..2 {
+        assert_eq!(bench.store.load_lost(&other, 10).await.unwrap(), []);
+    }
+    let gone = bench.store.load_gone_nodes().await.unwrap();
+    let gone: Vec<_> = gone.into_iter().map(|node| (node.name, node.started_at, node.gone_since)).collect();
+    assert_eq!(gone, [("a".to_owned(), s(60), s(60))]);
 }
 
 pub async fn the_jobs_of_each_partition_are_counted(bench: &Bench) {

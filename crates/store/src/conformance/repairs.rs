@@ -118,7 +118,7 @@ pub async fn a_repair_records_a_missing_tick_that_the_cursor_has_passed(bench: &
     let loaded = bench.load(&job).await;
     assert_eq!((loaded.epoch.raw(), loaded.cursor, loaded.last_tick), (raised(s(60)), Some(s(50)), Some(s(50))));
     let audit = bench.audit().await.pop().unwrap();
-    assert_eq!((audit.action.as_str(), audit.actor.as_str(), audit.subject), ("repair", "node a", job.id.to_string()));
+    assert_eq!((audit.action.as_str(), audit.actor.as_str(), audit.subject), ("repair", "node:a", job.id.to_string()));
     assert!(audit.detail.contains(&s(20).to_string()) && audit.detail.contains(&s(30).to_string()), "{}", audit.detail);
 }
 

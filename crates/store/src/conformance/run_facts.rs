@@ -76,8 +76,9 @@ pub async fn a_worker_that_asks_for_an_unknown_queue_is_not_noted(bench: &Bench)
     bench.created(OTHER_TENANT, in_queue(spec("j"), "theirs")).await.unwrap();
     let limits = QueueLimits { concurrency: Some(3), rate: None };
     bench.store.set_queue(TENANT, &actor(), "limited", limits).await.unwrap();
+    bench.store.set_queue(OTHER_TENANT, &actor(), "limited-by-them", limits).await.unwrap();
     bench.go(5);
-    for (name, noted) in [("unknown", false), ("theirs", false), ("limited", true)] {
+    for (name, noted) in [("unknown", false), ("theirs", false), ("limited-by-them", false), ("limited", true)] {
         assert_eq!(bench.store.note_asked(TENANT, name, "w").await.unwrap(), noted, "{name}");
     }
     for name in ["unknown", "theirs"] {
@@ -87,6 +88,7 @@ pub async fn a_worker_that_asks_for_an_unknown_queue_is_not_noted(bench: &Bench)
         assert_eq!(queue(bench, name).await.asked_at, Some(s(5)), "{name} has a job now");
     }
     assert_eq!(queue(bench, "limited").await.asked_at, Some(s(5)), "a queue with limits");
+    assert!(!bench.store.note_asked(TENANT, "still-unknown", "w").await.unwrap(), "other queues have jobs");
 }
 
 pub async fn a_worker_that_asked_before_the_history_is_pruned(bench: &Bench) {

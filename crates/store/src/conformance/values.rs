@@ -22,6 +22,7 @@ pub const LIMITS: Limits = Limits {
     open_requests_per_job_max: 3,
     waiting_per_job_max: 30,
     calendars_per_tenant_max: 5,
+    tokens_per_tenant_max: 4,
     runs_searched_max: 8,
     backlog_batch_max: 10,
 };
@@ -39,7 +40,7 @@ pub fn s(seconds: i64) -> DbTime {
 
 #[must_use]
 pub fn actor() -> Actor {
-    Actor("tester".into())
+    Actor::local("tester")
 }
 
 #[must_use]

@@ -10,9 +10,9 @@ use std::{fmt, path::Path, sync::Arc};
 use everytick_domain::{ids::RunId, time::DbTime};
 use uuid::Uuid;
 
-pub(crate) use table::{Batch, Column, PARTS, Part, Place, Value};
+pub(crate) use table::{Batch, Column, Kind, PARTS, Part, Place, Value, count};
 
-use crate::{PostgresStore, Result, SqliteStore, StoreError, WallClock, postgres, sqlite};
+use crate::{PostgresStore, Result, SqliteStore, Store as _, StoreError, WallClock, postgres, sqlite};
 
 /// The size of one transaction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,7 +45,7 @@ pub struct MoveStep {
     pub done: bool,
 }
 
-/// What is known before the move starts.
+/// The state of both sides before a move starts.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MovePlan {
     /// The row counts of the source. The target's counts are what an earlier, interrupted move has copied.
@@ -174,6 +174,8 @@ impl Move {
         // Checked before any write: a refused target must not leave a marked source.
         look(from, to, had.as_ref()).await?;
         let target = postgres::moving::connect(to).await?;
+        // The marks of long backlogs are not copied: without them, cancelled runs would start in the target.
+        while source.advance_backlog().await?.job.is_some() {}
         let mark = match had {
             Some(mark) if mark.finished_at.is_some() => mark,
             had => {

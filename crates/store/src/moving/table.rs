@@ -5,6 +5,8 @@ use everytick_domain::ids::RunId;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use crate::sqlite::job_row;
+
 /// The PostgreSQL type of a value. SQLite has integers, texts and blobs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
@@ -99,18 +101,14 @@ pub(crate) enum Rows {
 /// A table, or some rows of a table that are copied to a different table.
 #[derive(Debug)]
 pub(crate) struct Part {
-    /// Its name in the recorded progress.
+    /// The table in the target, and the name in the recorded progress.
     pub name: &'static str,
-    /// Its name for users.
+    /// The table in the source, and its name for users.
     pub table: &'static str,
     pub rows: Rows,
     /// The key columns come first.
     pub columns: &'static [(&'static str, Kind)],
     pub key: usize,
-    /// Reads up to ?1 rows after the key ?2.
-    pub read: &'static str,
-    /// Takes the columns as arrays, then values derived from them.
-    pub write: &'static str,
 }
 
 impl Part {
@@ -125,6 +123,15 @@ impl Part {
         self.columns[..self.key].iter().map(first).collect()
     }
 
+    /// The SQLite statement that reads up to ?1 rows after the key, which begins with ?2, in order of the key.
+    pub(crate) fn read(&self) -> String {
+        let names: Vec<&str> = self.columns.iter().map(|(name, _)| *name).collect();
+        let (columns, key, table) = (names.join(", "), names[..self.key].join(", "), self.table);
+        let after: Vec<String> = (2..).take(self.key).map(|number| format!("?{number}")).collect();
+        let bound = if self.is_bounded() { format!(" and {key} < ?{}", 2 + self.key) } else { String::new() };
+        format!("select {columns} from {table} where ({key}) > ({}){bound} order by {key} limit ?1", after.join(", "))
+    }
+
     /// Whether it ends at the first day. Its statement then takes that bound as a parameter.
     pub(crate) fn is_bounded(&self) -> bool {
         self.rows == Rows::BeforeTheDays
@@ -136,21 +143,13 @@ impl Part {
     }
 }
 
-macro_rules! part {
-    ($name:literal of $table:literal, $rows:expr, $key:literal, $read:literal, $write:literal, $columns:expr) => {
-        Part {
-            name: $name,
-            table: $table,
-            rows: $rows,
-            columns: $columns,
-            key: $key,
-            read: include_str!(concat!("../sqlite/sql/move/", $read, ".sql")),
-            write: include_str!(concat!("../postgres/sql/move/", $write, ".sql")),
-        }
-    };
-    ($name:literal, $file:literal, $key:literal, $columns:expr) => {
-        part!($name of $name, Rows::All, $key, $file, $file, $columns)
-    };
+const fn part(name: &'static str, key: usize, columns: &'static [(&'static str, Kind)]) -> Part {
+    Part { name, table: name, rows: Rows::All, columns, key }
+}
+
+/// Runs, which PostgreSQL has in two tables.
+const fn runs(name: &'static str, rows: Rows) -> Part {
+    Part { table: "runs", rows, ..part(name, 1, RUN) }
 }
 
 use Kind::{Bytes, Flag, Id, Long, Short, Text, Word};
@@ -180,13 +179,12 @@ const RUN: &[(&str, Kind)] = &[
     ("flow", Id),
 ];
 
-pub(crate) const PARTS: [Part; 23] = [
-    part!("tenants", "move_tenants", 1, &[("id", Word), ("name", Text), ("jobs", Long)]),
-    part!("last_runs" of "runs", Rows::BeforeTheDays, 1, "move_last_runs", "move_last_runs", RUN),
-    part!("runs" of "runs", Rows::OfTheDays, 1, "move_runs", "move_runs", RUN),
-    part!(
+pub(crate) const PARTS: [Part; 25] = [
+    part("tenants", 1, &[("id", Word), ("name", Text), ("jobs", Long)]),
+    runs("last_runs", Rows::BeforeTheDays),
+    runs("runs", Rows::OfTheDays),
+    part(
         "attempts",
-        "move_attempts",
         2,
         &[
             ("run", Id),
@@ -199,12 +197,11 @@ pub(crate) const PARTS: [Part; 23] = [
             ("error", Text),
             ("output", Text),
             ("worker", Text),
-        ]
+        ],
     ),
-    part!("failures", "move_failures", 2, &[("tenant", Word), ("run", Id), ("job", Id), ("error_hash", Long)]),
-    part!(
+    part("failures", 2, &[("tenant", Word), ("run", Id), ("job", Id), ("error_hash", Long)]),
+    part(
         "skip_ranges",
-        "move_skip_ranges",
         1,
         &[
             ("id", Id),
@@ -215,11 +212,10 @@ pub(crate) const PARTS: [Part; 23] = [
             ("count", Long),
             ("reason", Short),
             ("recorded_at", Long),
-        ]
+        ],
     ),
-    part!(
+    part(
         "requests",
-        "move_requests",
         2,
         &[
             ("tenant", Word),
@@ -228,11 +224,10 @@ pub(crate) const PARTS: [Part; 23] = [
             ("kind", Text),
             ("subject", Id),
             ("created_at", Long),
-        ]
+        ],
     ),
-    part!(
+    part(
         "audit",
-        "move_audit",
         1,
         &[
             ("id", Long),
@@ -242,11 +237,15 @@ pub(crate) const PARTS: [Part; 23] = [
             ("action", Text),
             ("subject", Text),
             ("detail", Text),
-        ]
+            ("actor_kind", Text),
+            ("token_id", Id),
+            ("ip", Text),
+            ("request_id", Text),
+            ("result", Text),
+        ],
     ),
-    part!(
+    part(
         "waiting",
-        "move_waiting",
         1,
         &[
             ("run", Id),
@@ -260,11 +259,10 @@ pub(crate) const PARTS: [Part; 23] = [
             ("queue", Text),
             ("rank", Long),
             ("key", Text),
-        ]
+        ],
     ),
-    part!(
+    part(
         "worker_claims",
-        "move_worker_claims",
         1,
         &[
             ("run", Id),
@@ -278,11 +276,10 @@ pub(crate) const PARTS: [Part; 23] = [
             ("key", Text),
             ("log", Text),
             ("previous", Flag),
-        ]
+        ],
     ),
-    part!(
+    part(
         "queues",
-        "move_queues",
         2,
         &[
             ("tenant", Word),
@@ -291,17 +288,11 @@ pub(crate) const PARTS: [Part; 23] = [
             ("rate_count", Word),
             ("rate_ms", Long),
             ("spent_until", Long),
-        ]
+        ],
     ),
-    part!(
-        "queue_asks",
-        "move_queue_asks",
-        2,
-        &[("tenant", Word), ("queue", Text), ("asked_at", Long), ("worker", Text)]
-    ),
-    part!(
+    part("queue_asks", 2, &[("tenant", Word), ("queue", Text), ("asked_at", Long), ("worker", Text)]),
+    part(
         "backfills",
-        "move_backfills",
         1,
         &[
             ("id", Id),
@@ -326,30 +317,34 @@ pub(crate) const PARTS: [Part; 23] = [
             ("finished_at", Long),
             ("note", Text),
             ("ticks", Bytes),
-        ]
+        ],
     ),
-    part!("backfill_runs", "move_backfill_runs", 1, &[("run", Id), ("backfill", Id)]),
-    part!(
-        "jobs",
-        "move_jobs",
+    part("backfill_runs", 1, &[("run", Id), ("backfill", Id)]),
+    part(
+        "tokens",
         1,
         &[
             ("id", Id),
+            ("hash", Bytes),
             ("tenant", Word),
             ("name", Text),
-            ("version", Long),
+            ("prefix", Text),
+            ("role", Text),
+            ("scope", Text),
+            ("allowed_ips", Text),
             ("created_at", Long),
             ("created_by", Text),
-            ("updated_at", Long),
-            ("paused_at", Long),
-            ("pause_note", Text),
-            ("deleted_at", Long),
-            ("spec", Text),
-        ]
+            ("expires_at", Long),
+            ("last_used_at", Long),
+            ("last_used_ip", Text),
+            ("revoked_at", Long),
+            ("rotated_from", Id),
+        ],
     ),
-    part!(
+    part("settings", 1, &[("name", Text), ("value", Text)]),
+    part("jobs", 1, job_row::COLUMNS),
+    part(
         "calendars",
-        "move_calendars",
         2,
         &[
             ("tenant", Word),
@@ -358,24 +353,17 @@ pub(crate) const PARTS: [Part; 23] = [
             ("created_at", Long),
             ("created_by", Text),
             ("updated_at", Long),
-        ]
+        ],
     ),
-    part!(
+    part(
         "calendar_versions",
-        "move_calendar_versions",
         3,
-        &[("tenant", Word), ("name", Text), ("version", Long), ("valid_from", Long), ("spec", Text)]
+        &[("tenant", Word), ("name", Text), ("version", Long), ("valid_from", Long), ("spec", Text)],
     ),
-    part!("calendar_jobs", "move_calendar_jobs", 3, &[("tenant", Word), ("calendar", Text), ("job", Id)]),
-    part!(
-        "job_parents",
-        "move_job_parents",
-        2,
-        &[("child", Id), ("parent", Id), ("tenant", Word), ("when_ended", Short)]
-    ),
-    part!(
+    part("calendar_jobs", 3, &[("tenant", Word), ("calendar", Text), ("job", Id)]),
+    part("job_parents", 2, &[("child", Id), ("parent", Id), ("tenant", Word), ("when_ended", Short)]),
+    part(
         "flows",
-        "move_flows",
         1,
         &[
             ("id", Id),
@@ -385,9 +373,18 @@ pub(crate) const PARTS: [Part; 23] = [
             ("rerun_of", Id),
             ("cancelled_at", Long),
             ("graph", Text),
-        ]
+        ],
     ),
-    part!("flow_steps", "move_flow_steps", 1, &[("run", Id), ("flow", Id), ("tenant", Word)]),
-    part!("epochs", "move_epochs", 1, &[("job", Id), ("tenant", Word), ("epoch", Long), ("queue", Text)]),
-    part!("cursors", "move_cursors", 1, &[("job", Id), ("tenant", Word), ("next_tick", Long)]),
+    part("flow_steps", 1, &[("run", Id), ("flow", Id), ("tenant", Word)]),
+    part("epochs", 1, &[("job", Id), ("tenant", Word), ("epoch", Long), ("queue", Text)]),
+    part("cursors", 1, &[("job", Id), ("tenant", Word), ("next_tick", Long)]),
 ];
+
+/// The statement that counts the rows of every table, by its name for users. It scans all of them.
+pub(crate) fn count(table: fn(&Part) -> &'static str) -> String {
+    let count = |part: &Part| format!("select '{}' as name, count(*) as count from {}", part.table, table(part));
+    let mut counts: Vec<String> = PARTS.iter().map(count).collect();
+    // The two parts of the source's runs.
+    counts.dedup();
+    counts.join(" union all ")
+}

@@ -20,14 +20,16 @@
 use everytick_domain::{
     ids::{JobId, RunId, TenantId},
     queue::lead,
-    time::DbTime,
 };
-use sqlx::Row as _;
 use uuid::Uuid;
 
-use super::{DbTx, Failed, PostgresStore, flow_runs, homes, is_locked, jobs, rows};
+use super::{
+    DbTx, Failed, PostgresStore, flow_runs, homes, is_locked, jobs,
+    marks::{self, Mark},
+    rows,
+};
 use crate::{
-    Actor, BacklogAction, BacklogStep, BacklogWork, CancelledJob, EditJob, Edited, JobRef, Result,
+    Actor, BacklogAction, BacklogStep, CancelledJob, EditJob, Edited, JobRef, Result,
     tx::{SharedTx as _, Tx as _, cancel, edit, in_tx},
 };
 
@@ -58,11 +60,6 @@ pub(super) async fn cancel_job(
     Ok(cancelled)
 }
 
-/// Whether more runs of a job wait than one transaction processes, or its backlog is being processed already.
-pub(super) async fn is_long(write: &mut DbTx, job: JobId) -> Result<bool> {
-    write.scalar(query!("backlog/backlog_is_long", job.uuid(), rows::limit(write.limits.backlog_batch_max))).await
-}
-
 /// Marks the waiting runs of a job. The caller has the job locked. Waits for settlements in progress, so that the runs
 /// they put back are marked too.
 pub(super) async fn mark(
@@ -73,20 +70,7 @@ pub(super) async fn mark(
     action: BacklogAction,
 ) -> Result<()> {
     homes::lock_claimed(write, job.uuid()).await?;
-    write
-        .execute(query!("backlog/backlog_mark", job.uuid(), tenant.raw(), action.code(), write.now.millis(), &actor.0))
-        .await?;
-    if action == BacklogAction::Cancel {
-        // A cancelled run need not be moved.
-        unmark(write, job, BacklogAction::Move).await?;
-    }
-    let detail = serde_json::json!({ "backlog": action.word() });
-    write.audit(tenant, actor, "backlog", &[(job.to_string(), detail.to_string())]).await
-}
-
-async fn unmark(write: &mut DbTx, job: JobId, action: BacklogAction) -> Result<()> {
-    write.execute(query!("backlog/backlog_unmark", job.uuid(), action.code())).await?;
-    Ok(())
+    marks::set(write, tenant, actor, job, action).await
 }
 
 /// The last two steps of a cancel whose mark is committed. Returns the claimed runs that it cancelled. If another
@@ -135,7 +119,7 @@ async fn late_claims(write: &mut DbTx, tenant: TenantId, actor: &Actor, job: Job
     write.execute(query!("epochs/lock_epoch", job.uuid())).await?;
     write.read_clock().await?;
     // Another node may have done this step meanwhile. Runs claimed since then are not part of the cancel.
-    if !mark_of(write, job).await?.is_some_and(|mark| mark.is_unbounded()) {
+    if !marks::of(write, job).await?.is_some_and(|mark| mark.is_unbounded()) {
         return Ok(Vec::new());
     }
     // Waits for settlements in progress, so that the runs they put back are below the bound.
@@ -146,61 +130,11 @@ async fn late_claims(write: &mut DbTx, tenant: TenantId, actor: &Actor, job: Job
     Ok(claimed)
 }
 
-/// The progress of a job's backlog.
-pub(super) async fn work_of(tx: &mut DbTx, job: JobId, max: usize) -> Result<Option<BacklogWork>> {
-    let Some(mark) = mark_of(tx, job).await? else { return Ok(None) };
-    let remaining = left(tx, job, mark.up_to, max).await?;
-    Ok(Some(BacklogWork { action: mark.action, done: mark.done, remaining }))
-}
-
-/// What happens to the waiting runs of a job, without counting them.
-pub(super) async fn action_of(tx: &mut DbTx, job: JobId) -> Result<Option<BacklogAction>> {
-    Ok(mark_of(tx, job).await?.map(|mark| mark.action))
-}
-
-/// The author of the cancellation of a long backlog that ended a run at this instant. Its runs are cancelled under one audit
-/// row, whose subject is the job.
-pub(super) async fn cancelled_by(
-    tx: &mut DbTx,
-    tenant: TenantId,
-    job: JobId,
-    ended_at: Option<DbTime>,
-) -> Result<Option<String>> {
-    let Some(ended_at) = ended_at else { return Ok(None) };
-    tx.optional_scalar(query!("audit/backlog_by", tenant.raw(), job.to_string(), ended_at.millis())).await
-}
-
-struct Mark {
-    action: BacklogAction,
-    tenant: TenantId,
-    up_to: i64,
-    done: u64,
-    actor: Actor,
-}
-
 impl Mark {
     /// Whether a cancel still marks every lot; see `backlog_mark.sql`.
     const fn is_unbounded(&self) -> bool {
         self.up_to == i64::MAX
     }
-}
-
-async fn mark_of(tx: &mut DbTx, job: JobId) -> Result<Option<Mark>> {
-    let found = tx.fetch_optional(query!("backlog/backlog_of", job.uuid())).await?;
-    let Some(row) = found else { return Ok(None) };
-    let Some(action) = BacklogAction::from_code(row.try_get("action").failed(tx.doing)?) else { return Ok(None) };
-    Ok(Some(Mark {
-        action,
-        tenant: rows::tenant(&row).failed(tx.doing)?,
-        up_to: row.try_get("up_to").failed(tx.doing)?,
-        done: row.try_get::<i64, _>("done").failed(tx.doing)?.unsigned_abs(),
-        actor: Actor(row.try_get("actor").failed(tx.doing)?),
-    }))
-}
-
-async fn left(tx: &mut DbTx, job: JobId, up_to: i64, max: usize) -> Result<u64> {
-    let left: i64 = tx.scalar(query!("backlog/backlog_left", job.uuid(), up_to, rows::limit(max))).await?;
-    Ok(left.unsigned_abs())
 }
 
 pub(super) async fn advance(store: &PostgresStore) -> Result<BacklogStep> {
@@ -213,8 +147,8 @@ pub(super) async fn advance(store: &PostgresStore) -> Result<BacklogStep> {
 /// Does the last two steps of the next cancel, if its node has not done them yet.
 async fn bound_next(store: &PostgresStore) -> Result<()> {
     let mut read = store.read(DOING).await?;
-    let Some(job) = next(&mut read).await? else { return Ok(()) };
-    let mark = mark_of(&mut read, job).await?;
+    let Some(job) = marks::next(&mut read).await? else { return Ok(()) };
+    let mark = marks::of(&mut read, job).await?;
     drop(read);
     if let Some(mark) = mark.filter(Mark::is_unbounded) {
         cancel_late_claims(store, mark.tenant, &mark.actor, job).await?;
@@ -222,22 +156,17 @@ async fn bound_next(store: &PostgresStore) -> Result<()> {
     Ok(())
 }
 
-async fn next(tx: &mut DbTx) -> Result<Option<JobId>> {
-    let next: Option<Uuid> = tx.optional_scalar(query!("backlog/backlog_next")).await?;
-    Ok(next.map(JobId::from_uuid))
-}
-
 async fn step(store: &PostgresStore, write: &mut DbTx) -> Result<BacklogStep> {
-    let Some(job) = next(write).await? else { return Ok(BacklogStep::default()) };
+    let Some(job) = marks::next(write).await? else { return Ok(BacklogStep::default()) };
     let locked: Option<(Option<String>, i16)> =
         write.fetch_optional_as(query!("backlog/lock_backlog_job", job.uuid())).await?;
     let now = write.read_clock().await?;
-    let mark = mark_of(write, job).await?.filter(|mark| !mark.is_unbounded());
+    let mark = marks::of(write, job).await?.filter(|mark| !mark.is_unbounded());
     let (Some((queue, partition)), Some(mark)) = (locked, mark) else {
         // Another session has the job locked, or its cancel is not bounded yet: try the next job.
         let actions = [BacklogAction::Cancel, BacklogAction::Move];
         for action in actions {
-            worked(write, job, action, 0).await?;
+            marks::worked(write, job, action, 0).await?;
         }
         return Ok(BacklogStep::default());
     };
@@ -264,19 +193,12 @@ async fn step(store: &PostgresStore, write: &mut DbTx) -> Result<BacklogStep> {
             usize::try_from(moved).unwrap_or(usize::MAX)
         }
     };
-    worked(write, job, mark.action, count).await?;
-    if count < batch && left(write, job, mark.up_to, 1).await? == 0 {
-        unmark(write, job, mark.action).await?;
+    marks::worked(write, job, mark.action, count).await?;
+    if count < batch && marks::left(write, job, mark.up_to, 1).await? == 0 {
+        marks::remove(write, job, mark.action).await?;
     }
     let (cancelled, moved) = if mark.action == BacklogAction::Cancel { (count, 0) } else { (0, count) };
     Ok(BacklogStep { job: Some(job), cancelled, moved })
-}
-
-async fn worked(write: &mut DbTx, job: JobId, action: BacklogAction, count: usize) -> Result<()> {
-    write
-        .execute(query!("backlog/backlog_worked", job.uuid(), action.code(), rows::limit(count), write.now.millis()))
-        .await?;
-    Ok(())
 }
 
 /// Cancels a batch. Returns the number of runs.
@@ -302,7 +224,6 @@ async fn cancel(store: &PostgresStore, write: &mut DbTx, job: JobId, mark: &Mark
     if !steps.is_empty() {
         flow_runs::leave_steps(write, &steps).await?;
     }
-    let detail = serde_json::json!({ "backlog": "cancel", "runs": ended.len() });
-    write.audit(mark.tenant, &mark.actor, "cancel", &[(job.to_string(), detail.to_string())]).await?;
+    marks::audit_cancelled(write, job, mark, ended.len()).await?;
     Ok(taken.len())
 }

@@ -1,6 +1,6 @@
 //! Reads waiting runs and claims them. The commit that dequeues a run also raises its fence and attempt.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 use everytick_domain::{
     ids::{Incarnation, JobId, RunId, TenantId},
@@ -33,10 +33,10 @@ pub(super) async fn peek_waiting(
             "claim/peek_waiting",
             now.millis(),
             &partitions,
-            rows::job_ids(busy.iter().map(|busy| busy.job)),
+            rows::sorted_job_ids(busy.iter().map(|busy| busy.job)),
             rows::limit(limit + aside.len()),
             rows::limit(LATE_PER_TENANT_MAX + aside.len()),
-            rows::job_ids(busy.iter().filter(|busy| busy.full).map(|busy| busy.job).chain(jobs_aside))
+            rows::sorted_job_ids(busy.iter().filter(|busy| busy.full).map(|busy| busy.job).chain(jobs_aside))
         ))
         .await?;
     let mut due: Vec<WaitingRun> = store.unreadable.each("waiting", &found, rows::waiting);
@@ -94,9 +94,7 @@ async fn claim_all(
             .await;
     // Rolled back before a repeat on another connection, which skips locked rows.
     let mut claimed = write.finish(done).await?;
-    // In the order of the request: the caller put the most urgent runs first.
-    let places: HashMap<_, _> = runs.iter().enumerate().map(|(place, run)| (*run, place)).collect();
-    claimed.sort_by_key(|run| places.get(&run.id).copied());
+    ClaimedRun::sort_as(&mut claimed, runs);
     Ok(claimed)
 }
 
@@ -158,12 +156,12 @@ pub(super) async fn delegate(
     let mut write = store.write_batch(DOING).await?;
     lease::lock_lease(&mut write, lease).await?;
     let (ids, nodes): (Vec<Uuid>, Vec<Uuid>) = runs.iter().map(|(run, node)| (run.uuid(), node.uuid())).unzip();
-    let handed: Vec<Uuid> = write
+    let delegated: Vec<Uuid> = write
         .scalars(query!("claim/delegate", ids, nodes, rows::partition_filter(partitions), write.now.millis()))
         .await?;
     write.notify_owners().await?;
     write.commit().await?;
-    Ok(handed.into_iter().map(RunId::from_uuid).collect())
+    Ok(delegated.into_iter().map(RunId::from_uuid).collect())
 }
 
 pub(super) async fn peek_delegated(
@@ -182,7 +180,7 @@ pub(super) async fn peek_delegated(
             lease.incarnation.uuid(),
             now.millis(),
             rows::limit(limit + aside.len()),
-            rows::job_ids(full.iter().copied())
+            rows::sorted_job_ids(full.iter().copied())
         ))
         .await?;
     let mut found = store.unreadable.each("waiting", &found, rows::waiting);

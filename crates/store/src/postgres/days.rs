@@ -15,7 +15,7 @@ use crate::Result;
 use crate::tx::Tx as _;
 
 const DAY_MS: i64 = 86_400_000;
-/// Created ahead: enough for a week without a node that could create more.
+/// Days created ahead: enough for a week in which no node creates more.
 const AHEAD: i64 = 7;
 /// The first start also creates one day back: an `at` may be a little in the past.
 const BACK: i64 = 1;

@@ -6,9 +6,14 @@ use everytick_domain::{
     time::DbTime,
 };
 
-use super::{DbTx, Failed, calendars, compact, compact::Form, rows};
+use super::{
+    DbTx, calendars, compact,
+    compact::Form,
+    db_tx::{Query, refused},
+    rows,
+};
 use crate::tx::SharedTx as _;
-use crate::{Actor, Created, Result, StoreError, announced::is_announced, tx::JobRow};
+use crate::{Actor, Created, Result, StoreError, announced::is_announced};
 
 pub(super) async fn insert(write: &mut DbTx, tenant: TenantId, actor: &Actor, created: &[&Created]) -> Result<()> {
     let form = compact::form(write).await?;
@@ -30,7 +35,7 @@ pub(super) async fn insert(write: &mut DbTx, tenant: TenantId, actor: &Actor, cr
             listed.iter().map(|listed| listed.labels.as_str()).collect::<Vec<_>>(),
             listed.iter().map(|listed| listed.search.as_str()).collect::<Vec<_>>(),
             tenant.raw(),
-            &*rows::text(&actor.0),
+            &*rows::text(&actor.name),
             write.now.millis()
         ))
         .await?;
@@ -69,33 +74,25 @@ pub(super) async fn count(write: &mut DbTx, tenant: TenantId, more: i64) -> Resu
     Ok(())
 }
 
-pub(super) async fn update(write: &mut DbTx, was: &JobRow, job: &Job) -> Result<()> {
-    let listed = Listed::of(&job.spec, Form::Full);
-    query!(
-        "jobs/edit_job",
-        job.id.uuid(),
-        &job.spec.name,
-        job.version.raw(),
-        compact::text(&job.spec, Form::Full)?,
-        job.updated_at.millis(),
-        job.paused.as_ref().map(|paused| paused.at.millis()),
-        job.paused.as_ref().and_then(|paused| rows::texts(paused.note.as_ref())),
-        job.deleted_at.map(DbTime::millis),
-        listed.enabled,
-        listed.target,
-        listed.labels,
-        listed.search
-    )
-    .execute(&mut *write.tx)
-    .await
-    .or_else(|error| match super::is_taken(&error, "jobs_name") {
-        true => Err(StoreError::NameTaken(job.spec.name.clone())),
-        false => Err(error).failed_or_refused(write.doing),
-    })?;
-    if job.deleted_at.is_some() {
-        count(write, job.tenant, -1).await?;
+pub(super) fn definition(spec: &JobSpec) -> Result<String> {
+    compact::text(spec, Form::Full)
+}
+
+/// The number of the parameter with which the edited columns begin: after the id and the filters.
+pub(super) const EDITED_FROM: u8 = 6;
+pub(super) const PARAMETER: char = '$';
+
+/// Binds the columns by which lists filter jobs.
+pub(super) fn edited<'q>(edit: Query<'q>, spec: &JobSpec) -> Query<'q> {
+    let listed = Listed::of(spec, Form::Full);
+    edit.bind(listed.enabled).bind(listed.target).bind(listed.labels).bind(listed.search)
+}
+
+pub(super) fn edit_error(error: sqlx::Error, job: &Job, doing: &'static str) -> StoreError {
+    match super::is_taken(&error, "jobs_name") {
+        true => StoreError::NameTaken(job.spec.name.clone()),
+        false => refused(error, doing),
     }
-    calendars::used_now(write, was, job).await
 }
 
 /// The values by which lists filter jobs, in columns of their own, so that no list reads a definition.

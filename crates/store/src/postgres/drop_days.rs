@@ -85,7 +85,7 @@ async fn finish(store: &PostgresStore, day: Day) -> Result<u64> {
 }
 
 /// Whether no run of the day is open, none of its flows continues, and every cursor has passed it. This stays true: no
-/// cursor moves behind the clock, an ended run does not reopen, and the day is [closed](close_days) to redrives. `read`
+/// cursor is set to before the clock, an ended run does not reopen, and the day is [closed](close_days) to redrives. `read`
 /// has one snapshot; otherwise a run that is put back to waiting meanwhile might be found neither among the waiting nor
 /// among the claimed runs.
 async fn is_done_with(store: &PostgresStore, day: Day) -> Result<bool> {

@@ -74,8 +74,8 @@ pub(super) async fn load_overdue(
 }
 
 /// The first positions in the order of cursors. Each partition has its own order, so a little more than its share is
-/// read of each. If partitions had more rows than were read, the result is complete only up to the lowest last row of
-/// these; the next round begins there.
+/// read from each. If some partitions have more rows, the result is complete only up to the lowest of their last rows;
+/// the next round begins there.
 async fn places(
     tx: &mut DbTx,
     partitions: &PartitionSet,

@@ -1,6 +1,6 @@
 //! Limits the time of each call. The server's timeouts end what it executes, but if the network goes silent, no answer
 //! comes back, and sqlx cannot set TCP timeouts. A read that reaches its limit has failed; a write is unsure. A dropped
-//! call leaves a connection that owes an answer. It is probed once more, and closed if it stays silent.
+//! call leaves a connection with an answer not yet read. It is probed once more, and closed if it stays silent.
 
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ use sqlx::{PgConnection, Row as _};
 use super::{PostgresStore, open::PostgresOptions};
 use crate::{Result, StoreError};
 
-/// The limit of a call, in statement timeouts. Most calls have a handful of statements, of which one is slow if the
-/// server is.
+/// The limit of a call, in statement timeouts. Most calls have a few statements. If the server is slow, one of them
+/// is.
 const SLOW_STATEMENTS: u32 = 3;
 /// A prune drops days and moves last runs, each under a long timeout of its own. No caller waits for it.
 const PRUNE_LIMIT: Duration = Duration::from_mins(30);

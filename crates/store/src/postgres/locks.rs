@@ -4,7 +4,7 @@
 use async_trait::async_trait;
 use everytick_domain::ids::{BackfillId, JobId, RunId, TenantId};
 
-use super::{DbTx, backlog, homes, rows};
+use super::{DbTx, backlog, homes, marks, rows};
 use crate::{
     Actor, BacklogAction, Result,
     tx::{JobLock, SharedTx},
@@ -37,6 +37,18 @@ impl SharedTx for DbTx {
         };
         self.execute(query).await.map(drop)
     }
+    async fn lock_access(&mut self) -> Result<()> {
+        self.execute(query!("tokens/lock_access")).await.map(drop)
+    }
+    async fn notify_access(&mut self) -> Result<()> {
+        self.execute(query!("tokens/tokens_notify")).await.map(drop)
+    }
+    async fn unchecking_nodes(&mut self) -> Result<Vec<String>> {
+        self.scalars(query!("leases/unchecking_nodes")).await
+    }
+    async fn refuse_unchecking_nodes(&mut self) -> Result<()> {
+        self.execute(query!("setup/access_only")).await.map(drop)
+    }
     async fn lock_backfill(&mut self, id: BackfillId) -> Result<()> {
         self.execute(query!("backfills/lock_backfill", id.uuid())).await.map(drop)
     }
@@ -51,10 +63,10 @@ impl SharedTx for DbTx {
     }
 
     async fn backlog_is_long(&mut self, job: JobId) -> Result<bool> {
-        backlog::is_long(self, job).await
+        marks::is_long(self, job).await
     }
     async fn backlog_action(&mut self, job: JobId) -> Result<Option<BacklogAction>> {
-        backlog::action_of(self, job).await
+        marks::action_of(self, job).await
     }
     async fn mark_backlog(&mut self, tenant: TenantId, actor: &Actor, job: JobId, action: BacklogAction) -> Result<()> {
         backlog::mark(self, tenant, actor, job, action).await

@@ -10,7 +10,11 @@ macro_rules! sql {
     ($name:literal) => {
         $crate::statement::statement(
             concat!("postgres/", $name),
-            include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/postgres/sql/", $name, ".sql")),
+            $crate::statement::text_of!(
+                concat!(env!("CARGO_MANIFEST_DIR"), "/src/postgres/sql/", $name, ".sql"),
+                $crate::postgres::job_row::fragments
+            ),
+            $crate::postgres::job_row::fragments,
         )
     };
 }
@@ -21,7 +25,11 @@ macro_rules! day_sql {
         sqlx::AssertSqlSafe(
             $crate::statement::statement(
                 concat!("postgres/", $name),
-                include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/postgres/sql/", $name, ".sql")),
+                $crate::statement::text_of!(
+                    concat!(env!("CARGO_MANIFEST_DIR"), "/src/postgres/sql/", $name, ".sql"),
+                    $crate::postgres::job_row::fragments
+                ),
+                $crate::postgres::job_row::fragments,
             )
             .replace("runs_of_the_day", $table),
         )
@@ -47,71 +55,35 @@ macro_rules! lock {
 #[macro_use]
 #[path = "../both/db_tx.rs"]
 mod db_tx;
+// The modules that both databases have.
+include!("../both/mod.rs");
 
 mod accept;
-#[path = "../both/asked.rs"]
-mod asked;
-#[path = "../both/backfill.rs"]
-mod backfill;
 mod backlog;
-#[path = "../both/calendars.rs"]
-mod calendars;
-#[path = "../both/cancel.rs"]
-mod cancel;
 mod changes;
 mod claim;
-#[path = "../both/column.rs"]
-mod column;
 mod compact;
 mod cursors;
 mod days;
 mod define;
 mod definitions;
 mod drop_days;
-#[path = "../both/explain.rs"]
-mod explain;
 mod flow_runs;
-#[path = "../both/flows.rs"]
-mod flows;
-#[path = "../both/history.rs"]
-mod history;
 mod homes;
 mod horizon;
-#[path = "../both/jobs.rs"]
-mod jobs;
 mod lease;
 mod ledgers;
 mod limit;
 mod locks;
-#[path = "../both/lost.rs"]
-mod lost;
 pub(crate) mod moving;
 mod mutants;
-#[path = "../both/node.rs"]
-mod node;
 mod open;
-#[path = "../both/open_runs.rs"]
-mod open_runs;
 mod page;
 mod probe;
-#[path = "../both/prune.rs"]
-mod prune;
 mod queue;
-#[path = "../both/range.rs"]
-mod range;
-#[path = "../both/read.rs"]
-mod read;
 mod record;
-#[path = "../both/repair.rs"]
-mod repair;
 mod rows;
 mod settle;
-#[path = "../both/store.rs"]
-mod store;
-#[path = "../both/tx.rs"]
-mod tx;
-#[path = "../both/unreadable.rs"]
-mod unreadable;
 mod verbs;
 
 use std::{
@@ -123,7 +95,7 @@ use std::{
 use everytick_domain::{partition::PARTITIONS, time::DbTime};
 use sqlx::{
     PgConnection, PgPool, Postgres, SqlStr, Transaction,
-    postgres::{PgListener, PgRow},
+    postgres::{PgListener, PgNotification, PgRow},
 };
 
 #[cfg(feature = "conformance")]
@@ -158,15 +130,26 @@ pub struct PostgresStore {
     definitions: Arc<definitions::Definitions>,
     lines: Arc<queue::line::Lines>,
     looked: Arc<changes::Looked>,
-    /// Whether flow steps were written since [`crate::FlowStore::left_steps`] was last called.
+    /// Whether flow steps were written since [`crate::FlowStore::take_steps_written`] was last called.
     steps: Arc<AtomicBool>,
     unreadable: Arc<Unreadable>,
     #[cfg(feature = "conformance")]
     clock: Option<Arc<TestClock>>,
 }
 
-/// Notifications that jobs were created or changed.
+/// Notifications of other nodes.
 pub struct JobHints(PgListener);
+
+/// What a notification announces.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Announced {
+    /// Jobs, runs or owners of partitions.
+    Jobs,
+    /// Tokens or settings.
+    Access,
+    /// A lost connection was opened again, so notifications may have been missed.
+    Anything,
+}
 
 impl std::fmt::Debug for JobHints {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -176,8 +159,13 @@ impl std::fmt::Debug for JobHints {
 
 impl JobHints {
     /// Waits for the next hint. Reopens a lost connection, which counts as a hint: one may have been missed.
-    pub async fn changed(&mut self) -> Result<()> {
-        self.0.try_recv().await.failed("listen for changes").map(drop)
+    pub async fn changed(&mut self) -> Result<Announced> {
+        let notification = self.0.try_recv().await.failed("listen for changes")?;
+        Ok(match notification.as_ref().map(PgNotification::payload) {
+            None => Announced::Anything,
+            Some("tokens") => Announced::Access,
+            Some(_) => Announced::Jobs,
+        })
     }
 }
 

@@ -19,7 +19,7 @@ use super::{
     moving, rows,
 };
 use crate::tx::{SharedTx as _, Tx as _};
-use crate::{Limits, Result, StoreError};
+use crate::{Limits, Result, StoreError, migrations::POSTGRES};
 
 const DOING: &str = "connect to PostgreSQL";
 /// The advisory lock that serializes nodes that start at once: "everytick" in ASCII, cut to eight bytes.
@@ -123,6 +123,7 @@ pub(super) async fn connect_unfinished(url: &str, options: PostgresOptions, limi
         clock: options.clock.map(|clock| super::TestClock { clock, written: Default::default() }.into()),
     };
     days::make(&store).await?;
+    refuse_unchecking(&store).await?;
     replan(&store).await?;
     Ok(store)
 }
@@ -168,6 +169,13 @@ pub(super) async fn connect_read_only(url: &str) -> Result<PostgresStore> {
         #[cfg(feature = "conformance")]
         clock: None,
     })
+}
+
+/// A move from SQLite may have brought the tokens, so the first of them was not created here.
+async fn refuse_unchecking(store: &PostgresStore) -> Result<()> {
+    let mut write = store.write("check the settings").await?;
+    write.refuse_unchecking_nodes().await?;
+    write.commit().await
 }
 
 /// Newer zone data may move future ticks, also to before their cursor. A cursor is a lower bound, so it is lowered to
@@ -328,26 +336,6 @@ async fn begin(pool: &sqlx::PgPool, options: &PostgresOptions) -> Result<Begin> 
     })
 }
 
-/// A step of the schema: its text, and the oldest release (by the number of its last step) that works with it.
-struct Step {
-    name: &'static str,
-    text: &'static str,
-    works_from: i32,
-}
-
-const STEPS: [Step; 9] = [
-    Step { name: "first", text: include_str!("../../migrations/postgres/0001_first.sql"), works_from: 1 },
-    Step { name: "calendars", text: include_str!("../../migrations/postgres/0002_calendars.sql"), works_from: 1 },
-    Step { name: "queues", text: include_str!("../../migrations/postgres/0003_queues.sql"), works_from: 1 },
-    Step { name: "backfills", text: include_str!("../../migrations/postgres/0004_backfills.sql"), works_from: 1 },
-    Step { name: "flows", text: include_str!("../../migrations/postgres/0005_flows.sql"), works_from: 1 },
-    // Until the first compact definition is written; see `compact`.
-    Step { name: "short", text: include_str!("../../migrations/postgres/0006_short.sql"), works_from: 1 },
-    Step { name: "trust", text: include_str!("../../migrations/postgres/0007_trust.sql"), works_from: 1 },
-    Step { name: "first day", text: include_str!("../../migrations/postgres/0008_first_day.sql"), works_from: 1 },
-    Step { name: "gone nodes", text: include_str!("../../migrations/postgres/0009_gone_nodes.sql"), works_from: 1 },
-];
-
 /// A statement that changes a table waits this long for its lock. Meanwhile all other statements on the table queue
 /// behind it.
 const STEP_LOCK_TIMEOUT: Duration = Duration::from_secs(1);
@@ -396,7 +384,7 @@ async fn migrate_in(tx: &mut PgConnection) -> Result<()> {
     sqlx::raw_sql(sql!("setup/migration_table")).execute(&mut *tx).await.failed(DOING)?;
     let found = query!("setup/migrated").persistent(false).fetch_all(&mut *tx).await.failed(DOING)?;
     let has = steps_made(&found)?;
-    for (number, step) in (1..).zip(&STEPS).filter(|(number, _)| *number > has) {
+    for (number, step) in (1..).zip(&POSTGRES).filter(|(number, _)| *number > has) {
         sqlx::raw_sql(step.text).execute(&mut *tx).await.failed(DOING)?;
         query!("setup/migrated_step", number, step.name, step.works_from)
             .persistent(false)
@@ -414,7 +402,7 @@ fn steps_made(found: &[PgRow]) -> Result<i32> {
     for row in found {
         let (step, works_from): (i32, i32) =
             (row.try_get("step").failed(DOING)?, row.try_get("works_from").failed(DOING)?);
-        let ours = STEPS.len() as i32;
+        let ours = POSTGRES.len() as i32;
         if step > ours && works_from > ours {
             return Err(StoreError::Unusable(format!(
                 "the database was written by a newer everytick (its schema is at step {step}, which needs a release that \

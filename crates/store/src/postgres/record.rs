@@ -351,7 +351,7 @@ mod tests {
         let (to_insert, to_wait) =
             (between(plain, "with lease", ")\nselect"), between(waiting, "with lease", "), queued as ("));
         assert_eq!(to_insert, to_wait);
-        assert_eq!(between(plain, "with lease", "), held as"), between(again, "with lease", "), held as"));
+        assert_eq!(between(plain, "with lease", "), locked as"), between(again, "with lease", "), locked as"));
         for text in [plain, again] {
             assert!(text.contains("where exists (select 1 from clock k where k.until > k.now)"));
             assert!(text.contains("for key share of e skip locked"));

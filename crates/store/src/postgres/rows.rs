@@ -16,6 +16,7 @@ use uuid::Uuid;
 
 use super::compact;
 
+pub(super) use super::job_row::job;
 pub(super) use decode::*;
 
 pub(super) fn spec(row: &PgRow) -> Decoded<JobSpec> {
@@ -74,6 +75,12 @@ pub(super) fn run_ids(runs: impl IntoIterator<Item: Borrow<RunId>>) -> Vec<Uuid>
 }
 pub(super) fn job_ids(jobs: impl IntoIterator<Item: Borrow<JobId>>) -> Vec<Uuid> {
     jobs.into_iter().map(|job| job.borrow().uuid()).collect()
+}
+/// For statements that search the array by halves.
+pub(super) fn sorted_job_ids(jobs: impl IntoIterator<Item: Borrow<JobId>>) -> Vec<Uuid> {
+    let mut ids = job_ids(jobs);
+    ids.sort_unstable();
+    ids
 }
 pub(super) const fn names(names: &[String]) -> &[String] {
     names

@@ -15,7 +15,7 @@ use everytick_domain::{
 
 use super::{DbTx, days::Day, flow_runs, homes, horizon, range, record, rows, settle};
 use crate::{
-    Actor, Result,
+    Actor, AuditResult, Result,
     tx::{JobRow, RequestedRun, Tx as _, backfill::StoredProgress},
 };
 
@@ -30,10 +30,12 @@ pub(super) async fn audit(
     actor: &Actor,
     action: &str,
     audit: &[(String, String)],
+    result: AuditResult,
 ) -> Result<()> {
     let (subjects, details): (Vec<_>, Vec<_>) = audit.iter().cloned().unzip();
-    let (at, actor) = (tx.now.millis(), rows::text(&actor.0));
-    tx.execute(query!("audit/audit", tenant.raw(), at, actor, action, subjects, details)).await.map(drop)
+    let (at, name) = (tx.now.millis(), rows::text(&actor.name));
+    let insert = query!("audit/audit", tenant.raw(), at, name, action, subjects, details);
+    tx.execute(rows::bind_origin(insert, actor, result)).await.map(drop)
 }
 
 pub(super) async fn lock_homes(tx: &mut DbTx, regions: &[&str]) -> Result<Homes> {

@@ -1,6 +1,6 @@
 //! Reads waiting runs and claims them. The commit that dequeues a run also raises its fence and attempt.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 use everytick_domain::{
     ids::{Incarnation, JobId, RunId, TenantId},
@@ -115,9 +115,7 @@ async fn claim_all(store: &SqliteStore, lease: &Lease, runs: &[RunId]) -> Result
     let old: Vec<OldClaim> = claimed.iter().filter(|run| run.id < open_from).map(OldClaim::of).collect();
     lost::list(&mut write, lease, &old).await?;
     write.commit().await?;
-    // In the order of the request: the caller put the most urgent runs first.
-    let places: HashMap<_, _> = runs.iter().enumerate().map(|(place, run)| (*run, place)).collect();
-    claimed.sort_by_key(|run| places.get(&run.id).copied());
+    ClaimedRun::sort_as(&mut claimed, runs);
     Ok(claimed)
 }
 

@@ -9,7 +9,11 @@ macro_rules! sql {
     ($name:literal) => {
         $crate::statement::statement(
             concat!("sqlite/", $name),
-            include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/sqlite/sql/", $name, ".sql")),
+            $crate::statement::text_of!(
+                concat!(env!("CARGO_MANIFEST_DIR"), "/src/sqlite/sql/", $name, ".sql"),
+                $crate::sqlite::job_row::fragments
+            ),
+            $crate::sqlite::job_row::fragments,
         )
     };
 }
@@ -34,65 +38,29 @@ macro_rules! lock {
 #[macro_use]
 #[path = "../both/db_tx.rs"]
 mod db_tx;
+// The modules that both databases have.
+include!("../both/mod.rs");
 
 mod accept;
-#[path = "../both/asked.rs"]
-mod asked;
-#[path = "../both/backfill.rs"]
-mod backfill;
 mod backlog;
-#[path = "../both/calendars.rs"]
-mod calendars;
-#[path = "../both/cancel.rs"]
-mod cancel;
 mod changes;
 mod claim;
-#[path = "../both/column.rs"]
-mod column;
 mod cursors;
 mod define;
 mod drop_days;
-#[path = "../both/explain.rs"]
-mod explain;
 mod flow_runs;
-#[path = "../both/flows.rs"]
-mod flows;
-#[path = "../both/history.rs"]
-mod history;
 mod horizon;
-#[path = "../both/jobs.rs"]
-mod jobs;
 mod lease;
 mod ledgers;
-#[path = "../both/lost.rs"]
-mod lost;
 pub(crate) mod moving;
-#[path = "../both/node.rs"]
-mod node;
 mod open;
-#[path = "../both/open_runs.rs"]
-mod open_runs;
 mod page;
 mod private;
 mod probe;
-#[path = "../both/prune.rs"]
-mod prune;
 mod queue;
-#[path = "../both/range.rs"]
-mod range;
-#[path = "../both/read.rs"]
-mod read;
 mod record;
-#[path = "../both/repair.rs"]
-mod repair;
 mod rows;
 mod settle;
-#[path = "../both/store.rs"]
-mod store;
-#[path = "../both/tx.rs"]
-mod tx;
-#[path = "../both/unreadable.rs"]
-mod unreadable;
 mod verbs;
 
 use std::{
@@ -127,7 +95,7 @@ pub struct SqliteStore {
     gates: Gates,
     clock: Arc<dyn WallClock>,
     limits: Limits,
-    /// Whether flow steps were written since [`crate::FlowStore::left_steps`] was last called.
+    /// Whether flow steps were written since [`crate::FlowStore::take_steps_written`] was last called.
     steps: Arc<AtomicBool>,
     unreadable: Arc<Unreadable>,
     /// Locked until the last handle is dropped: it excludes every other process.

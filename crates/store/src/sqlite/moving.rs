@@ -4,13 +4,13 @@ use std::{path::Path, sync::Arc};
 
 use everytick_domain::ids::RunId;
 use futures::TryStreamExt as _;
-use sqlx::{Row as _, Sqlite, query::Query, sqlite::SqliteRow};
+use sqlx::{AssertSqlSafe, Row as _, Sqlite, query::Query, sqlite::SqliteRow};
 use uuid::Uuid;
 
 use super::{Failed, SqliteStore, open, rows};
 use crate::{
     Limits, Result, StoreError, WallClock,
-    moving::{Batch, Column, Heights, MoveBatch, MoveMark, Part, Place, Value},
+    moving::{self, Batch, Column, Heights, MoveBatch, MoveMark, Part, Place, Value},
 };
 
 const DOING: &str = "read the rows to move";
@@ -68,7 +68,8 @@ pub(crate) async fn forget(store: &SqliteStore) -> Result<()> {
 
 pub(crate) async fn count(store: &SqliteStore) -> Result<Vec<(String, u64)>> {
     let mut read = store.read(DOING).await?;
-    let found: Vec<(String, i64)> = read.fetch_all_as(query!("move/move_count")).await?;
+    let found: Vec<(String, i64)> =
+        read.fetch_all_as(sqlx::query(AssertSqlSafe(moving::count(|part| part.table)))).await?;
     Ok(found.into_iter().map(|(table, count)| (table, count.unsigned_abs())).collect())
 }
 
@@ -106,7 +107,7 @@ pub(crate) async fn read(
 ) -> Result<Batch> {
     let rows_max = most.rows_max.max(1);
     let mut read = store.read(DOING).await?;
-    let mut query = sqlx::query(part.read).bind(rows::limit(rows_max));
+    let mut query = sqlx::query(AssertSqlSafe(part.read())).bind(rows::limit(rows_max));
     for value in from {
         query = bind(query, value);
     }

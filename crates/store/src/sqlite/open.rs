@@ -17,7 +17,7 @@ use sqlx::{
 use everytick_domain::{schedule::zone_data_number, time::DbTime};
 
 use super::{Failed, Gates, SqliteStore, moving, private};
-use crate::{Limits, Result, StoreError, WallClock, gate::Gate};
+use crate::{Limits, Result, StoreError, WallClock, gate::Gate, migrations::SQLITE};
 
 /// In addition to those of the API's handle.
 const READERS_MAX: u32 = 3;
@@ -94,7 +94,7 @@ pub(super) async fn open_read_only(path: &Path, clock: Arc<dyn WallClock>) -> Re
     let pool = || SqlitePoolOptions::new().max_connections(1).test_before_acquire(false);
     let readers = pool().connect_with(options.clone()).await.map_err(|error| unopened(path, error))?;
     let found: i64 = match sqlx::query_scalar(sql!("setup/schema_step")).fetch_one(&readers).await {
-        Err(error) if error.as_database_error().is_some_and(|said| said.message().contains("no such table")) => {
+        Err(error) if error.as_database_error().is_some_and(|answer| answer.message().contains("no such table")) => {
             return Err(StoreError::Unusable(format!("{file} contains no everytick data")));
         }
         found => found.map_err(|error| unopened(path, error))?,
@@ -173,21 +173,10 @@ async fn replan(writer: &SqlitePool, now: DbTime) -> Result<()> {
 }
 
 fn migrator() -> Migrator {
-    let steps = [
-        (1, "first", include_str!("../../migrations/sqlite/0001_first.sql")),
-        (2, "cluster", include_str!("../../migrations/sqlite/0002_cluster.sql")),
-        (3, "calendars", include_str!("../../migrations/sqlite/0003_calendars.sql")),
-        (4, "queues", include_str!("../../migrations/sqlite/0004_queues.sql")),
-        (5, "backfills", include_str!("../../migrations/sqlite/0005_backfills.sql")),
-        (6, "flows", include_str!("../../migrations/sqlite/0006_flows.sql")),
-        (7, "trust", include_str!("../../migrations/sqlite/0007_trust.sql")),
-        (8, "first day", include_str!("../../migrations/sqlite/0008_first_day.sql")),
-        (9, "gone nodes", include_str!("../../migrations/sqlite/0009_gone_nodes.sql")),
-    ];
     let step = |(version, name, text): (i64, &'static str, &'static str)| {
         Migration::new(version, name.into(), MigrationType::Simple, text.into_sql_str(), false)
     };
-    Migrator::with_migrations(steps.map(step).into())
+    Migrator::with_migrations(SQLITE.map(step).into())
 }
 
 async fn migrate(path: &Path, writer: &SqlitePool) -> Result<()> {

@@ -34,10 +34,10 @@ pub(super) async fn record(store: &SqliteStore, lease: &Lease, batch: &[JobTicks
 /// may be claimed by another incarnation, whose row in `open_claims` must stay.
 fn born_below(batch: &[JobTicks], answers: &[Vec<RowAnswer>], open_from: RunId, now: DbTime) -> Vec<OldClaim> {
     let answered = batch.iter().zip(answers);
-    let rows =
-        answered.flat_map(|(ticks, of_job)| ticks.rows.iter().zip(of_job).map(move |(row, said)| (ticks, row, said)));
+    let rows = answered
+        .flat_map(|(ticks, of_job)| ticks.rows.iter().zip(of_job).map(move |(row, answer)| (ticks, row, answer)));
     let born = rows
-        .filter(|(_, row, said)| **said == RowAnswer::Inserted && row.born_claimed && row.tick.id < open_from)
+        .filter(|(_, row, answer)| **answer == RowAnswer::Inserted && row.born_claimed && row.tick.id < open_from)
         .map(|(ticks, row, _)| (ticks, row));
     let claim = |(ticks, row): (&JobTicks, &RecordRow)| OldClaim {
         run: row.tick.id,

@@ -19,6 +19,7 @@ use sqlx::{
 };
 use uuid::Uuid;
 
+pub(super) use super::job_row::job;
 pub(super) use decode::*;
 
 pub(super) fn spec(row: &SqliteRow) -> Decoded<JobSpec> {

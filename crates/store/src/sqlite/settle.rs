@@ -65,8 +65,13 @@ async fn end(write: &mut DbTx, settles: &[&Settle]) -> Result<u64> {
 /// Lists those of the runs that have failed for good in `failures`, so that they are found without reading others.
 async fn list_failures(write: &mut DbTx, ended: &[&Settle]) -> Result<()> {
     let failure = |settle: &&&Settle| {
-        let said = &settle.settlement;
-        (Hex(said.run.uuid()), settle.tenant.raw(), Hex(settle.job.uuid()), said.error.as_deref().map(error_hash))
+        let settlement = &settle.settlement;
+        (
+            Hex(settlement.run.uuid()),
+            settle.tenant.raw(),
+            Hex(settle.job.uuid()),
+            settlement.error.as_deref().map(error_hash),
+        )
     };
     let failed = ended.iter().filter(|settle| settle.settlement.verdict == Verdict::Failed);
     let failed: Vec<_> = failed.map(|settle| failure(&settle)).collect();
@@ -79,16 +84,16 @@ async fn list_failures(write: &mut DbTx, ended: &[&Settle]) -> Result<()> {
 
 /// `None` if the verdict does not end the run.
 fn ended(settle: &Settle) -> Option<End<'_>> {
-    let said = &settle.settlement;
-    said.verdict.is_terminal().then(|| {
+    let settlement = &settle.settlement;
+    settlement.verdict.is_terminal().then(|| {
         End(
-            Hex(said.run.uuid()),
-            said.fence.raw(),
-            said.verdict.state().code(),
+            Hex(settlement.run.uuid()),
+            settlement.fence.raw(),
+            settlement.verdict.state().code(),
             settle.started_at.map(DbTime::millis),
             settle.ended_at.millis(),
-            said.error.as_deref().map(rows::text),
-            said.output.as_deref().map(rows::text),
+            settlement.error.as_deref().map(rows::text),
+            settlement.output.as_deref().map(rows::text),
         )
     })
 }
@@ -114,18 +119,18 @@ async fn answers(write: &mut DbTx, settles: &[&Settle]) -> Result<Vec<SettleAnsw
 async fn put_back(write: &mut DbTx, settles: &[&Settle]) -> Result<()> {
     let (mut attempts, mut back, mut queued) = (Vec::new(), Vec::new(), Vec::new());
     for settle in settles {
-        let said = &settle.settlement;
-        let id = Hex(said.run.uuid());
-        let error = || said.error.as_deref().map(rows::text);
-        let Some(requeue) = said.verdict.requeue(write.now) else { continue };
+        let settlement = &settle.settlement;
+        let id = Hex(settlement.run.uuid());
+        let error = || settlement.error.as_deref().map(rows::text);
+        let Some(requeue) = settlement.verdict.requeue(write.now) else { continue };
         if let Some(outcome) = requeue.attempt {
-            let output = said.output.as_deref().map(rows::text);
+            let output = settlement.output.as_deref().map(rows::text);
             let started_at = settle.started_at.map(DbTime::millis);
             attempts.push((id, outcome, started_at, settle.ended_at.millis(), error(), output));
         }
         let (unspent, lost) = (i32::from(requeue.attempt.is_none()), i32::from(requeue.is_lost));
         back.push((id, requeue.due_at.map(DbTime::millis), unspent, lost, error()));
-        queued.push(Queued { run: said.run, priority: settle.priority, key: None });
+        queued.push(Queued { run: settlement.run, priority: settle.priority, key: None });
     }
     if !attempts.is_empty() {
         write.execute_or_refuse(query!("settle/settle_attempts", rows::json(&attempts))).await?;

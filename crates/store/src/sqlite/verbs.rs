@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use async_trait::async_trait;
 use everytick_domain::{
     edit::Edit,
     flow::When,
@@ -13,17 +14,28 @@ use everytick_domain::{
 };
 
 use super::{
-    DbTx, define, flow_runs, queue,
+    DbTx, backlog, define, flow_runs, marks, queue,
     record::{self, Queued},
     rows::{self, Hex},
     settle,
 };
 use crate::{
-    Actor, Result,
+    Actor, AuditResult, BacklogAction, Result,
     tx::{JobRow, RequestedRun, SharedTx, backfill::StoredProgress},
 };
 
-impl SharedTx for DbTx {}
+#[async_trait]
+impl SharedTx for DbTx {
+    async fn backlog_is_long(&mut self, job: JobId) -> Result<bool> {
+        marks::is_long(self, job).await
+    }
+    async fn backlog_action(&mut self, job: JobId) -> Result<Option<BacklogAction>> {
+        marks::action_of(self, job).await
+    }
+    async fn mark_backlog(&mut self, tenant: TenantId, actor: &Actor, job: JobId, action: BacklogAction) -> Result<()> {
+        backlog::mark(self, tenant, actor, job, action).await
+    }
+}
 
 /// A write reads the clock once, when it has the write lock.
 #[expect(clippy::unused_async, reason = "PostgreSQL's is a statement")]
@@ -40,9 +52,11 @@ pub(super) async fn audit(
     actor: &Actor,
     action: &str,
     audit: &[(String, String)],
+    result: AuditResult,
 ) -> Result<()> {
     let (at, rows) = (tx.now.millis(), rows::json(&audit));
-    tx.execute(query!("audit/audit", tenant.raw(), at, &actor.0, action, rows)).await.map(drop)
+    let insert = query!("audit/audit", tenant.raw(), at, &actor.name, action, rows);
+    tx.execute(rows::bind_origin(insert, actor, result)).await.map(drop)
 }
 
 /// A file has one partition and no regions.
@@ -54,9 +68,9 @@ pub(super) async fn lock_homes(_: &mut DbTx, _: &[&str]) -> Result<Homes> {
 pub(super) async fn claim_block(_: &mut DbTx, _: &BlockClaim) -> Result<()> {
     Ok(())
 }
-pub(super) async fn move_job(tx: &mut DbTx, was: &Job, job: &Job, _: bool) -> Result<()> {
+pub(super) async fn move_job(tx: &mut DbTx, was: &Job, job: &Job, marked: bool) -> Result<()> {
     let requeued = job.spec.target.queue() != was.spec.target.queue();
-    if requeued { queue::requeue(tx, job).await } else { Ok(()) }
+    if requeued { queue::requeue(tx, job, !marked).await } else { Ok(()) }
 }
 
 pub(super) async fn insert_edited(tx: &mut DbTx, was: &JobRow, edit: &Edit) -> Result<BTreeSet<RunId>> {

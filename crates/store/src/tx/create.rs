@@ -99,7 +99,7 @@ impl Create<'_> {
         let parents = self.family.resolve(new.id, &mut new.spec)?;
         let place = self.homes.place(new.id, new.spec.home_region.as_deref()).map_err(invalid)?;
         let (id, tenant, partition) = (new.id, self.tenant, place.partition);
-        let creation = Creation { id, tenant, partition, by: self.actor.0.clone(), at: self.now };
+        let creation = Creation { id, tenant, partition, by: self.actor.name.clone(), at: self.now };
         let (job, cursor) = job::create(creation, new.spec, &self.calendars, &CRONS).map_err(StoreError::Invalid)?;
         let created = Created { job, cursor, replayed: false };
         if let Some(claim) = place.claim {

@@ -36,7 +36,7 @@ pub trait ExplainTx: FlowTx {
     async fn backfills_over(&mut self, job: JobId, at: DbTime) -> Result<Vec<Backfilled>>;
     /// The newest audit rows about a job, a run or another subject; at most `limit`.
     async fn audit_of(&mut self, tenant: TenantId, subject: &str, limit: usize) -> Result<Vec<AuditRecord>>;
-    /// The attempts of a run that ended without ending it, in order.
+    /// The attempts of a run after which the run continued, in order.
     async fn attempts_of(&mut self, run: RunId) -> Result<Vec<AttemptRecord>>;
     /// The newest runs of a job with ids from `low` to before `high` that are not skips; at most `limit`. Reads a
     /// bounded number of rows.
@@ -273,7 +273,7 @@ async fn open<T: ExplainTx + ?Sized>(
     Ok((rows, open.into_iter().map(|run| (run.id, run.into())).collect()))
 }
 
-/// How many open runs of a job are loaded as rows, to show those in the way.
+/// How many open runs of a job are loaded as rows, to show what a run waits for.
 const OPEN_SHOWN_MAX: usize = 20;
 
 /// The runs that may have been open when a skip was recorded, and the run of a later tick that was due together with it.

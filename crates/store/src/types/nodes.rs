@@ -150,7 +150,7 @@ impl OldClaim {
         Self { run: run.id, job: run.job, tenant: run.tenant, fence: run.fence }
     }
 
-    /// The end of the page that begins at `from` on the way to `to`. Pages are short, but a long way has at most
+    /// The end of the page that begins at `from` on the way to `to`. Pages are short, but a long range has at most
     /// [`CLAIM_PAGES_PER_WAY`] of them.
     #[must_use]
     pub fn page_end(from: RunId, to: RunId) -> RunId {
@@ -226,7 +226,7 @@ pub struct GoneNode {
 impl GoneNode {
     /// How long a node is listed as gone.
     pub const LISTED_FOR: Span = Span::days(1);
-    /// Starts of nodes that a list reads.
+    /// The most starts of nodes that a list reads.
     pub const LISTED_MAX: usize = 100;
 
     /// Keeps the first of each name.

@@ -2,7 +2,7 @@
 
 use everytick_domain::{
     flow::FlowState,
-    ids::{IdPrefix, JobId, RunId},
+    ids::{IdPrefix, JobId, RunId, TokenId},
     job::Job,
     run::{CauseKind, State},
     time::{DbTime, Span},
@@ -110,6 +110,8 @@ impl FlowFilter {
 pub struct AuditFilter {
     pub actor: Option<String>,
     pub action: Option<String>,
+    /// The word of an [`crate::AuditResult`].
+    pub result: Option<String>,
     /// One of these, or any if empty.
     pub subjects: Vec<String>,
     /// At or after this instant...
@@ -145,7 +147,14 @@ pub struct AuditRecord {
     pub id: i64,
     pub at: DbTime,
     pub actor: String,
+    /// The word of an [`crate::ActorKind`]; "local" in rows of earlier releases.
+    pub actor_kind: String,
+    pub token: Option<TokenId>,
+    pub ip: Option<String>,
+    pub request: Option<String>,
     pub action: String,
     pub subject: String,
+    /// The word of an [`crate::AuditResult`].
+    pub result: String,
     pub detail: String,
 }

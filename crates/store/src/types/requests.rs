@@ -1,17 +1,81 @@
 //! Requests of users that change jobs and runs, and their answers.
 
+use std::net::IpAddr;
+
 use everytick_domain::{
     edit::Change,
-    ids::{JobId, RunId, Version},
+    ids::{JobId, RunId, TokenId, Version},
     job::{Job, JobSpec},
     time::{DbTime, Span},
 };
 
 use super::RunRecord;
 
-/// The author of a change, for the audit trail.
+/// The author of a change. Audit rows have all of it; other rows have only the name.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Actor(pub String);
+pub struct Actor {
+    pub name: String,
+    pub kind: ActorKind,
+    /// The token that authenticated the request.
+    pub token: Option<TokenId>,
+    /// The address that the request came from.
+    pub ip: Option<IpAddr>,
+    /// The id of the request.
+    pub request: Option<String>,
+}
+
+impl Actor {
+    /// A program on this machine.
+    pub fn local(name: impl Into<String>) -> Self {
+        Self { name: name.into(), kind: ActorKind::Local, token: None, ip: None, request: None }
+    }
+    /// A node, which acts without a request.
+    #[must_use]
+    pub fn node(name: &str) -> Self {
+        Self { kind: ActorKind::Node, ..Self::local(format!("node:{name}")) }
+    }
+}
+
+/// How an actor was authenticated.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ActorKind {
+    Local,
+    /// A caller without a valid credential.
+    Anonymous,
+    Token,
+    Node,
+}
+
+impl ActorKind {
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Local => "local",
+            Self::Anonymous => "anonymous",
+            Self::Token => "token",
+            Self::Node => "node",
+        }
+    }
+}
+
+/// The `result` of an audit row.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AuditResult {
+    Ok,
+    Denied,
+}
+
+impl AuditResult {
+    pub const ALL: [Self; 2] = [Self::Ok, Self::Denied];
+
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Denied => "denied",
+        }
+    }
+}
 
 /// A user's reference to a job.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -1,5 +1,7 @@
 //! Runs: waiting, claimed, settled, and as the API returns them.
 
+use std::collections::HashMap;
+
 use everytick_domain::{
     ids::{Fence, JobId, RunId, TenantId},
     plan::SkipRange,
@@ -59,6 +61,14 @@ pub struct ClaimedRun {
     pub lost: u32,
     /// The run's own payload, if it has one; otherwise the job's payload is delivered.
     pub payload: Option<String>,
+}
+
+impl ClaimedRun {
+    /// Sorts claims as their caller listed the runs: it put the most urgent ones first.
+    pub(crate) fn sort_as(claimed: &mut [Self], runs: &[RunId]) {
+        let places: HashMap<_, _> = runs.iter().enumerate().map(|(place, run)| (*run, place)).collect();
+        claimed.sort_by_key(|run| places.get(&run.id).copied());
+    }
 }
 
 /// A settlement and the data that the store needs to write it.

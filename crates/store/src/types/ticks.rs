@@ -200,7 +200,8 @@ pub struct Raise {
     pub cursor: Option<DbTime>,
 }
 
-/// Ranges of one job that are read behind a window's end. Each covers many ticks, and a window has few.
+/// The most ranges of one job that a ledger reads, from the end of its window backwards. Each covers many ticks, so a
+/// window has few.
 pub const RANGES_PER_LEDGER_MAX: usize = 64;
 
 /// A page of a walk over all jobs.

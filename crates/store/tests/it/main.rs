@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "only tests and their helpers")]
 
+mod moving;
 mod postgres;
 mod sim;
 mod sqlite;

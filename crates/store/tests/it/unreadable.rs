@@ -413,7 +413,7 @@ pub async fn sound_rows_are_served_beside_damaged_ones<R: Raw>(bench: &Bench, ra
     store.get_flow(TENANT, victim.flow).await.unwrap();
     store.get_job(TENANT, &by_name("push")).await.unwrap();
     store.load_facts(TENANT, &by_name("push"), Question::at(s(20)), KEPT).await.unwrap();
-    store.cancel_job(TENANT, &Actor("test".into()), &by_name("queued")).await.unwrap();
+    store.cancel_job(TENANT, &Actor::local("test"), &by_name("queued")).await.unwrap();
 
     // The notes.
     let count = store.save_unreadable().await.unwrap();

@@ -38,7 +38,8 @@ pub const RETRY_AFTER_MAX: Span = Span::hours(1);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Idle connections kept per host: as many as a node has slots by default. With fewer, every further delivery would reconnect.
 const IDLE_PER_HOST_MAX: usize = 1_000;
-/// Shorter than the idle timeout of most servers, so that this side closes the connection, and rarely a server in mid-request.
+/// Shorter than the idle timeout of most servers, so that usually this side closes an idle connection. A server may
+/// close it just when a request is being sent.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(20);
 /// Without pings, every request to a host on a dead HTTP/2 connection would hang until the system closes it.
 const HTTP2_PING_INTERVAL: Duration = Duration::from_secs(20);
@@ -46,13 +47,15 @@ const HTTP2_PING_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum number of headers that a delivery adds to those of the job, including those of the HTTP client.
 const HEADERS_ADDED_MAX: usize = 16;
 pub(super) const OUT_OF_DESCRIPTORS: &str = "out of file descriptors; raise the open-file limit";
+/// The credential with which the receiver may settle the run.
+const RUN_TOKEN: HeaderName = HeaderName::from_static("everytick-settle-token");
 const USER_AGENT: &str = concat!("everytick/", env!("CARGO_PKG_VERSION"));
 
 #[derive(Debug)]
 pub struct Http {
     client: Client,
-    /// The client for ports on which nodes of the cluster serve their API: it refuses host names that resolve to such a node. It
-    /// is a separate client, because a resolver does not learn the port of a request.
+    /// The client for ports on which nodes of the cluster serve their API: it refuses host names that resolve to such a
+    /// node. It is a separate client, because a resolver does not know the port of a request.
     api_port_client: Client,
     policy: Arc<AddressPolicy>,
     own: OwnAddresses,
@@ -215,6 +218,11 @@ fn headers(dispatch: &Dispatch, to: &HttpTarget, body: Option<&str>) -> Result<H
         added.set(standardwebhooks::HEADER_WEBHOOK_SIGNATURE, &signature);
     }
     added.put_into(&mut headers)?;
+    if let Some(token) = &dispatch.run_token {
+        let mut value = HeaderValue::from_str(token).map_err(|_| "the run token cannot be sent".to_owned())?;
+        value.set_sensitive(true);
+        headers.insert(RUN_TOKEN, value);
+    }
     Ok(headers)
 }
 

@@ -30,7 +30,7 @@ impl Kind for Queue {
         Ok(Self)
     }
 
-    /// Does not happen: no node claims runs of a queue.
+    /// Never called: no node claims runs of a queue.
     async fn deliver(&self, _: &Dispatch, _: &QueueTarget, _: &dyn LiveOutput, _: &CancellationToken) -> Outcome {
         Outcome::Unsent
     }

@@ -1,5 +1,5 @@
-//! Runs a command on the node, in a clean environment and its own process group. The group is killed when the delivery ends, in
-//! whichever way: a process left behind would overlap the next run unnoticed.
+//! Runs a command on the node, in a clean environment and its own process group. The group is killed when the delivery
+//! ends, whatever the reason: a process left behind would overlap the next run unnoticed.
 
 use std::{
     convert::Infallible,
@@ -7,11 +7,15 @@ use std::{
     future::pending,
     io,
     os::unix::process::ExitStatusExt,
+    path::Path,
     process::{ExitStatus, Stdio},
     time::Duration,
 };
 
-use everytick_domain::target::{Command, Outcome, Retry, ShellTarget};
+use everytick_domain::{
+    target::{Command, Outcome, Retry, ShellTarget},
+    wrong_input::os_error,
+};
 use process_wrap::tokio::{ChildWrapper, CommandWrap, KillOnDrop, ProcessGroup};
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWriteExt},
@@ -166,10 +170,35 @@ fn not_started(error: &io::Error, what: &ShellTarget) -> Outcome {
     const EMFILE: i32 = 24;
     let is_temporary = matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::OutOfMemory)
         || matches!(error.raw_os_error(), Some(ENFILE | EMFILE));
-    let workdir = what.workdir.as_ref().map(|workdir| format!(" in {workdir:?}")).unwrap_or_default();
-    let error = format!("could not start {:?}{workdir}: {error}", program(&what.command));
+    let error = format!("could not start {:?}: {}", program(&what.command), why_not_started(error, what));
     Outcome::Failed { error, output: None, retry: if is_temporary { Retry::Allowed } else { Retry::Never } }
 }
+
+/// The kernel reports a missing folder, a missing program and a missing interpreter of a script with the same error.
+fn why_not_started(error: &io::Error, what: &ShellTarget) -> String {
+    let (program, workdir) = (program(&what.command), what.workdir.as_deref());
+    if let Some(workdir) = workdir.filter(|workdir| !Path::new(workdir).is_dir()) {
+        return format!("its workdir {workdir:?} is not a folder on the node");
+    }
+    let path = Path::new(workdir.unwrap_or_default()).join(program);
+    match error.kind() {
+        io::ErrorKind::NotFound if !program.contains('/') => {
+            format!("the command does not exist in PATH ({PATH}); write its whole path")
+        }
+        io::ErrorKind::NotFound if path.exists() => {
+            "the interpreter that its first line names does not exist on the node".to_owned()
+        }
+        io::ErrorKind::NotFound => "the file does not exist on the node".to_owned(),
+        io::ErrorKind::PermissionDenied => "it is not executable for the user of the node".to_owned(),
+        _ if error.raw_os_error() == Some(ENOEXEC) => {
+            "it is not a program; a script needs a first line such as #!/bin/sh".to_owned()
+        }
+        _ => os_error(error),
+    }
+}
+
+/// The file is neither a binary nor a script with an interpreter.
+const ENOEXEC: i32 = 8;
 
 /// A command and its descendants. Dropping it kills them all; `kill_on_drop` alone would kill only the command and leave its
 /// children.

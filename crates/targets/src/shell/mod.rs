@@ -19,7 +19,7 @@ pub use self::{
 };
 use crate::{Dispatch, Kind, KindInfo, LiveOutput, Needs, TargetError, TargetSettings, shell::deliver::Runner};
 
-/// `None` unless the operator enabled it.
+/// `None` unless the operator enabled shell commands on this node.
 #[derive(Debug)]
 pub struct Shell(Option<Runner>);
 
@@ -34,7 +34,7 @@ impl Kind for Shell {
     }
 
     fn forbidden(_: &ShellTarget, settings: &TargetSettings) -> Vec<Invalid> {
-        let message = "is not enabled on this node; start the node with --enable-shell";
+        let message = "is not enabled on this node; start a node that runs jobs with --enable-shell";
         if settings.shell.is_some() { Vec::new() } else { vec![Invalid::new("", message)] }
     }
 

@@ -35,7 +35,10 @@ fn check_command(command: &Command) -> Result<(), String> {
         Command::Script(script) => std::slice::from_ref(script),
     };
     if parts.first().is_none_or(|program| program.trim().is_empty()) {
-        return Err("is empty; name a program, such as [\"/usr/bin/true\"]".to_owned());
+        return Err(match command {
+            Command::Argv(_) => "is empty; name a program, such as [\"/usr/bin/true\"]".to_owned(),
+            Command::Script(_) => "is empty; write a line for sh, such as \"date\"".to_owned(),
+        });
     }
     if parts.len() > ARGUMENTS_MAX {
         return Err(format!("has {} arguments; at most {ARGUMENTS_MAX} are allowed", parts.len()));
@@ -140,7 +143,7 @@ mod tests {
             (argv(&["echo", "a\0b"]), "target.shell.command", "NUL"),
             (argv(&["x"; ARGUMENTS_MAX + 1]), "target.shell.command", "at most 1000"),
             (argv(&[&"x".repeat(COMMAND_BYTES_MAX), "x"]), "target.shell.command", "at most 65536"),
-            (script(" \n"), "target.shell.command", "is empty"),
+            (script(" \n"), "target.shell.command", "is empty; write a line for sh"),
             (script("echo \0"), "target.shell.command", "NUL"),
             (env("1A", ""), "target.shell.env.1A", "not a variable name"),
             (env("A=B", ""), "target.shell.env.A=B", "not a variable name"),

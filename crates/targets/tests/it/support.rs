@@ -53,6 +53,7 @@ pub(crate) fn dispatch(target: TargetSpec) -> Dispatch {
         payload: Some(r#"{"report":"daily"}"#.to_owned()),
         timeout: Span::from(WAIT_MAX),
         target,
+        run_token: Some("etr_0".to_owned()),
     }
 }
 

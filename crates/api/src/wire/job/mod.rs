@@ -36,6 +36,7 @@ use super::{
     schedule::Schedule,
     target::Target,
 };
+use crate::elsewhere::Elsewhere;
 
 /// What to run, and when. An absent field gets its default, also when a job is replaced.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -144,6 +145,7 @@ const LISTED_PAYLOAD_BYTES_MAX: usize = 4 * 1024;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Allowed<'a> {
     pub(crate) targets: &'a TargetSettings,
+    pub(crate) elsewhere: &'a Elsewhere,
     pub(crate) min_interval: Span,
 }
 
@@ -151,6 +153,11 @@ pub(crate) struct Allowed<'a> {
 const RESERVED_NAME: &str = "batch";
 
 impl JobDefinition {
+    /// The kinds of target that it names.
+    pub(crate) fn kinds(&self) -> Vec<&'static str> {
+        self.target.as_ref().map(Target::names_given).unwrap_or_default()
+    }
+
     /// The complete spec, or every error. `old` is the job that is replaced.
     pub(crate) fn read(self, old: Option<&domain::Job>, allowed: Allowed<'_>) -> Result<JobSpec, Vec<Invalid>> {
         let mut wrong = FieldErrors::default();
@@ -158,7 +165,7 @@ impl JobDefinition {
         let name = wrong.job_name(self.name, old);
         let schedule = self.schedule.and_then(|schedule| wrong.schedule(schedule, &name, old, allowed.min_interval));
         let target = match self.target {
-            Some(target) => target.read(old.map(|old| &old.spec.target), allowed.targets, &mut wrong),
+            Some(target) => target.read(old.map(|old| &old.spec.target), allowed, &mut wrong),
             None => {
                 wrong.add("target", Target::missing());
                 None
@@ -371,8 +378,8 @@ pub(crate) struct Job {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Vec<String>>)]
     cancelled: Option<Vec<RunId>>,
-    /// Present while waiting runs, too many for one transaction, are cancelled or moved in the background. None of them starts
-    /// before that. Not in lists.
+    /// Present while waiting runs, too many for one transaction, are cancelled or moved in the background. None of these runs
+    /// starts before it is cancelled or moved. Not in lists.
     #[serde(skip_serializing_if = "Option::is_none")]
     backlog: Option<BacklogWork>,
     /// Only in the answer to a request that defines the job: settings that are accepted but probably a mistake. Absent if there
@@ -449,7 +456,7 @@ impl Job {
         Self { payload: None, payload_bytes: Some(bytes), ..job }
     }
 
-    /// The job after an edit. `read` is a read before or after it; it provides what the edit does not return.
+    /// The job after an edit. `read` is the job as read before or after the edit, for the fields that the edit does not return.
     pub(crate) fn edited(edited: &Edited, read: Option<&JobRecord>) -> Self {
         let now = read.map_or(edited.job.updated_at, |read| read.now.max(edited.job.updated_at));
         let last_run = read.and_then(|read| read.last_run.as_ref());

@@ -26,7 +26,7 @@ pub struct Imported {
 /// An event of a file that was not imported, or only in part.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct LeftOut {
-    /// The line at which the problem is.
+    /// The line of the problem.
     pub line: usize,
     /// The event's SUMMARY.
     pub event: String,
@@ -39,8 +39,9 @@ impl LeftOut {
     }
 }
 
-/// Reads the calendar in an ICS file. Its zone is `timezone`, else the file's `X-WR-TIMEZONE`, else UTC. A rule without an end that
-/// has no yearly form is expanded around `now`. A file with events of which none can be imported is refused.
+/// Reads the calendar in an ICS file. Its zone is `timezone`, else the file's `X-WR-TIMEZONE`, else UTC. A rule without
+/// an end that has no yearly form is expanded around `now`. Refuses a file that has events if none of them can be
+/// imported.
 pub fn from_ics(text: &str, timezone: Option<&str>, now: DbTime) -> Result<Imported, Vec<Invalid>> {
     let mut file = File::new(now);
     for line in unfolded(text) {
@@ -136,7 +137,7 @@ struct Event {
     first: Option<i64>,
     /// Exclusive.
     end: Option<i64>,
-    /// DTSTART is midnight and not a date. Then only an end makes it a whole day.
+    /// DTSTART is midnight, not a date. Such an event lasts whole days only if it has an end.
     at_midnight: bool,
     length: Option<i64>,
     /// The RRULE and its line.
@@ -144,7 +145,7 @@ struct Event {
     more: Vec<i64>,
     except: Vec<i64>,
     cancelled: bool,
-    /// Why it cannot be imported: the first problem and its line.
+    /// Why the event cannot be imported: the line of the first problem, and the reason.
     wrong: Option<(usize, String)>,
 }
 
@@ -210,8 +211,8 @@ impl File {
         Ok(())
     }
 
-    /// Adds the dates of an event, without the `replaced` occurrences. Returns what is left out of it, if it is imported in part,
-    /// and the line.
+    /// Adds the dates of an event, without the `replaced` occurrences. If the event is imported only in part, returns
+    /// the line and the reason.
     fn add(&mut self, event: &Event, replaced: &BTreeSet<i64>) -> Result<Option<(usize, String)>, (usize, String)> {
         let (first, end) = event.days().map_err(|reason| (event.line, reason))?;
         let lasts = end - first;
@@ -244,7 +245,7 @@ impl File {
 }
 
 impl Event {
-    /// Why it cannot be imported, and the line.
+    /// Why the event cannot be imported: the line and the reason.
     fn wrong(&self) -> Option<(usize, String)> {
         let nameless = self.replaces.is_some() && self.uid.is_empty();
         let no_uid = || (self.line, "has a RECURRENCE-ID and no UID, so its series is not known".to_owned());

@@ -16,7 +16,7 @@ pub(super) struct Years {
     pub(super) last: i32,
 }
 
-/// How many years after the present one a rule without an end is expanded.
+/// A rule without an end is expanded up to this many years after the present year.
 const YEARS_AHEAD: i32 = 20;
 
 impl Years {
@@ -90,19 +90,20 @@ impl Rule {
         Some(())
     }
 
-    /// Whether it has no end.
+    /// Whether the rule has no end.
     pub(super) const fn is_endless(&self) -> bool {
         self.count.is_none() && self.until.is_none()
     }
 
-    /// Whether it is the same day of every year, without an end, which a calendar stores as one entry.
+    /// Whether the rule names the same day of every year and has no end. A calendar stores such a rule as one yearly
+    /// entry.
     pub(super) fn is_yearly(&self) -> bool {
         let Date { month, day, .. } = date_of(self.begins);
         let own_month = self.month.is_none_or(|own| own == month);
         self.is_endless() && self.frequency_months * self.interval == 12 && own_month && self.day == Day::Number(day)
     }
 
-    /// The first days of its events; of a rule without an end, those in `years`.
+    /// The first day of each occurrence. For a rule without an end: only the occurrences in `years`.
     pub(super) fn starts(&self, years: Years) -> Vec<i64> {
         let Date { year, month, .. } = date_of(self.begins);
         let first = i64::from(year) * 12 + i64::from(self.month.unwrap_or(month)) - 1;

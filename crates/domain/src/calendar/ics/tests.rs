@@ -114,7 +114,7 @@ fn midnight_to_midnight_is_a_whole_day() {
 }
 
 #[test]
-fn what_can_be_imported_is_imported_and_the_rest_is_named() {
+fn dates_that_can_be_imported_are_imported_and_the_rest_is_named() {
     let text = file(
         "BEGIN:VEVENT\nDTSTART:20261224T100000Z\nSUMMARY:Lunch\nEND:VEVENT\n\
          BEGIN:VEVENT\nDTSTART;VALUE=DATE:20261225\nSUMMARY:Christmas\nRRULE:FREQ=YEARLY\nEND:VEVENT\n\

@@ -192,7 +192,7 @@ fn blame<'a>(nodes: &'a [FlowJob], job: &str) -> Option<(String, &'a FlowJob)> {
     }
 }
 
-/// Whether the newest run of a parent lets its child start.
+/// Describes the newest run of a parent, and the end that `depends_on` requires.
 pub(in crate::explain) fn parent_words(parent: &Parent, local: Local<'_>) -> String {
     let Some(FlowRun { run, state, finished_at, error }) = &parent.run else {
         return format!("parent {} has not run yet", parent.job);

@@ -26,29 +26,30 @@ pub struct RunFacts {
     pub attempts: Vec<Attempt>,
     /// The requests about the run, oldest first.
     pub actions: Vec<Action>,
-    /// Runs of the same job that may be or have been in the way: the open ones, and those recorded next to it.
+    /// Runs of the same job that may block this run or may have caused its skip: the open runs, and the runs recorded
+    /// shortly before and after it.
     pub others: Vec<RunRow>,
-    /// The open runs of the job of a waiting run: all in progress, and as many that wait as the overlap policy needs. `others`
-    /// has only the first of them.
+    /// For a waiting run: the open runs of its job. These are all runs in progress, and as many waiting runs as the
+    /// overlap policy needs. `others` has only the first of them.
     pub open: BTreeMap<RunId, Open>,
     /// The first of the job's claimed runs that have the same concurrency key.
     pub same_key: Vec<RunRow>,
     /// How many claimed runs have the same concurrency key, counted up to `max_per_key`.
     pub same_key_count: usize,
-    /// If it waits in a queue.
+    /// Set if the run waits in a queue.
     pub queue: Option<QueueFacts>,
-    /// If it waits for a node: the node that owns the job's partition.
+    /// If the run waits for a node: the node that owns the job's partition.
     pub owner: Option<String>,
     /// The waiting runs of the job are being cancelled in the background.
     pub is_cancelling: bool,
-    /// If a worker has claimed it.
+    /// Set if a worker has claimed the run.
     pub claim: Option<ClaimFacts>,
     pub flow: Option<FlowFacts>,
     /// The backfill that created it.
     pub backfill: Option<Backfilled>,
     /// The run that redrives it, and its state.
     pub redriven: Option<(RunId, State)>,
-    /// The definition of the job was edited after a failed run ended, so its retries may be others than those of that time.
+    /// The job was edited after the failed run ended, so its retry policy may have changed since.
     pub is_edited_since: bool,
 }
 
@@ -73,13 +74,13 @@ pub struct RunRow {
 }
 
 impl RunRow {
-    /// Since when the run is in its state; of a run that has ended, when it began.
+    /// When the run entered its state. For a run that has ended: when it began.
     #[must_use]
     pub fn since(&self) -> DbTime {
         self.started_at.unwrap_or(self.due_at)
     }
 
-    /// From the first claim to the end, also between two attempts.
+    /// True from the first claim to the end of the run, also between two attempts.
     #[must_use]
     pub const fn is_in_progress(&self) -> bool {
         match self.state {

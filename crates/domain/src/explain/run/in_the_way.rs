@@ -16,7 +16,8 @@ use super::{RunFacts, RunRow};
 /// A run is settled shortly after its target has answered. A tick in between still finds it open.
 const SETTLED_WITHIN: Span = Span::seconds(2);
 
-/// The runs in progress for which a waiting run waits, by its job's overlap policy: the first of them, and the number of all.
+/// The runs in progress for which a waiting run waits under the overlap policy of its job: the first few of them, and
+/// their total number.
 pub(super) fn now(facts: &RunFacts) -> (Vec<RunRow>, usize) {
     let (run, nothing) = (facts.run.run, (Vec::new(), 0));
     let Some(job) = &facts.job else { return nothing };
@@ -42,9 +43,10 @@ pub(super) fn then(facts: &RunFacts) -> Vec<RunRow> {
 /// Whether a run was open when the skip of `skipped` was recorded, at `at`.
 fn was_open(row: &RunRow, skipped: RunId, at: DbTime) -> bool {
     let begun = match row.attempt {
-        // The start of the only attempt is exact. The id of a redriven run is older than the run.
+        // With at most one attempt, the recorded start is exact. The time in the id is not: a redriven run has the time
+        // of the failed run.
         0 | 1 if row.run > skipped => row.since(),
-        // It may have waited before.
+        // The run may have waited before it started.
         0 | 1 => row.since().min(row.due_at),
         _ => row.run.time(),
     };

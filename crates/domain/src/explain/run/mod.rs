@@ -57,10 +57,10 @@ fn about_run(facts: &RunFacts, local: Local<'_>, reason: Reason, words: &str) ->
     Explanation { reason: Some(reason), ..Explanation::new(local, facts.run.scheduled_at, Kind::Run, &words) }
 }
 
-/// `attempt 2 of 4`. Lost attempts do not count as retries, so they add to the number.
+/// `attempt 2 of 4`. Lost attempts do not count as retries, so they are added to the total.
 fn attempt_words(facts: &RunFacts, attempt: u32) -> String {
     let max = facts.job.as_ref().map(|job| 1 + job.spec.retry.max_retries + facts.run.lost);
-    // A run keeps its attempts when the job's retries are lowered.
+    // After the job's retries were lowered, a run may have more attempts than `max`.
     max.filter(|max| attempt <= *max)
         .map_or_else(|| format!("attempt {attempt}"), |max| format!("attempt {attempt} of {max}"))
 }
@@ -74,7 +74,13 @@ fn in_progress(facts: &RunFacts, local: Local<'_>) -> Explanation {
         (None, None) => String::new(),
     };
     let since = row.started_at.map(|at| format!(", since {} ({})", local.text(at), about(now.since(at))));
-    let words = format!("is in progress{by}, {attempt}{}", since.unwrap_or_default());
+    let is_accepted = facts.claim.as_ref().is_some_and(|claim| claim.is_accepted);
+    let doing = if is_accepted {
+        "waits for the report of its receiver, which answered 202".to_owned()
+    } else {
+        format!("is in progress{by}")
+    };
+    let words = format!("{doing}, {attempt}{}", since.unwrap_or_default());
     let mut answer = about_run(facts, local, Reason::InProgress, &words);
     let by_timeout = row.started_at.zip(facts.job.as_ref()).map(|(at, job)| at.plus(job.spec.timeout));
     let timeout = facts.claim.as_ref().map(|claim| claim.timeout_at).or(by_timeout);

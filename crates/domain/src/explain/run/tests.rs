@@ -27,7 +27,7 @@ fn id(seconds: i64) -> RunId {
     RunId::floor(s(seconds))
 }
 
-/// A run of the tick 00:01:00 of a job without retries, at 00:10:00, with nothing else known.
+/// The facts at 00:10:00 about the run of the tick 00:01:00. The job has no retries.
 pub(in crate::explain) fn facts(state: State) -> RunFacts {
     let ended = !state.is_open();
     let claimed = state == State::Claimed;

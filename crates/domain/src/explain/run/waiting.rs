@@ -1,5 +1,5 @@
-//! Why a run waits. The checks go from the run itself (due later) over its job (other runs in progress) to the place where it
-//! waits (a queue, or the node that owns its partition).
+//! Why a run waits. The checks are made in this order: the run itself (due later), its job (other runs in progress),
+//! and then the queue in which it waits or the node that owns its partition.
 
 use crate::{
     explain::{
@@ -89,7 +89,8 @@ fn queue_reason(facts: &RunFacts, queue: &QueueFacts, local: Local<'_>) -> (Reas
     }
     let last = |at: DbTime| format!("{} ({} ago)", local.both(at), about(now.since(at)));
     let Some(asked) = &queue.asked else { return absent(queue, format!("no worker has asked for queue {name} yet")) };
-    // A node notes the requests for a queue once per interval, so an unnoted one may have followed within the interval.
+    // A node notes the requests for a queue once per interval. So within the interval after `asked.at` there may have
+    // been requests that were not noted.
     let (at, until) = (asked.at, asked.at.plus(ASKED_NOTED_EVERY));
     let no_worker = format!("no worker has asked for queue {name} since");
     if until < facts.run.due_at {

@@ -1,4 +1,4 @@
-//! Answers for instants before edits, of which some change neither `enabled` nor the schedule.
+//! Answers for instants before an edit. Some of the edits change neither `enabled` nor the schedule.
 
 use super::*;
 
@@ -64,11 +64,11 @@ fn a_new_schedule_is_attributed_to_the_edit_that_set_it() {
         edited(250, "joe", every(60)),
     ]);
     let answer = at_two(&facts);
-    assert!(answer.words.contains("only of the one that eve set at 2026-11-16T00:03:20Z"), "{}", answer.words);
+    assert!(answer.words.contains("only of the definition that eve set at 2026-11-16T00:03:20Z"), "{}", answer.words);
     assert_eq!((answer.kind, answer.by.as_deref()), (Kind::DefinitionChanged, Some("eve")));
     // The schedule of an edit between is neither the former nor the present one.
     facts.changes[3] = edited(250, "joe", every(3_600));
-    assert!(at_two(&facts).words.contains("only of the one that joe set at 2026-11-16T00:04:10Z"));
+    assert!(at_two(&facts).words.contains("only of the definition that joe set at 2026-11-16T00:04:10Z"));
 }
 
 #[test]

@@ -81,7 +81,7 @@ fn the_buffer_does_not_grow_beyond_the_limit() {
     assert!(bytes.0.len() <= PAYLOAD_BYTES_MAX && bytes.0.len() > PAYLOAD_BYTES_MAX - 1_000);
 }
 
-/// A job of an earlier release may have that many.
+/// A job that an earlier release stored may exceed the limit.
 #[test]
 fn a_payload_with_too_many_placeholders_is_refused() {
     let payload = |count: usize| serde_json::json!(vec!["{{ parents.extract.output.rows }}"; count]).to_string();

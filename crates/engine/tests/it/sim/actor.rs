@@ -82,7 +82,8 @@ pub async fn run(world: Arc<World>, random: Random) {
     }
 }
 
-/// Waits: half of the time until within 50 ms of a whole second, where ticks are, otherwise until a random time.
+/// Waits for a random time. In half of the cases it then waits until less than 50 ms before or after a whole second,
+/// when ticks are due.
 async fn wait_near_a_tick(world: &World, random: &Random) {
     tokio::time::sleep(random.millis(50, 2_500)).await;
     if random.chance(500) {
@@ -99,8 +100,8 @@ fn has_calendars(world: &World) -> bool {
     world.scene.seed.is_multiple_of(3)
 }
 
-/// Sets a new version of a calendar. A history is shorter than a day, so versions and zones make days begin and end within it:
-/// each version excludes either all ticks or none, and is valid from an instant close to a tick.
+/// Sets a new version of a calendar. A history is shorter than a day, so each version excludes either all ticks or
+/// none. A version takes effect close to a tick, so excluded periods begin and end within the history.
 async fn set_calendar(world: &World, random: &Random, name: &str) {
     if !has_calendars(world) {
         return;
@@ -150,7 +151,7 @@ async fn cancel_or_rerun_flow(world: &World, random: &Random) {
 }
 
 pub fn users() -> Actor {
-    Actor("users".into())
+    Actor::local("users")
 }
 
 async fn edit(world: &World, random: &Random, job: JobId, change: Change, cancel: bool) {
@@ -258,7 +259,7 @@ fn spec(world: &World, random: &Random, n: u64) -> JobSpec {
         max_concurrent,
         priority: random.below(10) as u8,
         misfire: Misfire {
-            late_after: Span::millis(1_500 + random.below(3_000)),
+            late_after: late_after(world, random),
             grace: Some(Span::seconds(3 + random.below(30))),
             catch_up: *random.pick(&[CatchUp::None, CatchUp::Latest, CatchUp::All, CatchUp::All]),
             max_runs: 1 + random.below(5) as u32,
@@ -274,4 +275,9 @@ fn spec(world: &World, random: &Random, n: u64) -> JobSpec {
         depends_on,
         ..JobSpec::new(format!("job-{n}"), target)
     }
+}
+
+fn late_after(world: &World, random: &Random) -> Span {
+    let millis = 1_500 + random.below(3_000);
+    if world.scene.patient { Span::minutes(1) } else { Span::millis(millis) }
 }

@@ -17,9 +17,10 @@ use super::{backfills, calendars, flows, overlap, owners, pace, target::Delivery
 
 /// Near the end of a history, a tick younger than this may not be recorded yet, and a claim not delivered.
 const RECENT: Span = Span::seconds(3);
-/// The next run of a job begins within this time after a run has ended: workers that found nothing poll again within it.
+/// The next run of a job begins within this time after a run has ended: a worker that found no run polls again within
+/// this time.
 const NEXT_WITHIN: Span = Span::seconds(2);
-/// A run starts within this time after it is due, once the faults are over, unless its job may not start it.
+/// Once the faults are over, a run starts within this time after it is due, unless a run of its own job blocks it.
 const STARTED_WITHIN: Span = Span::seconds(20);
 
 /// The result of one history.
@@ -44,7 +45,7 @@ pub fn check(world: &World) -> Checked {
         flows::check(db, end, &mut found);
         // Nodes that all believe they own everything run the same jobs concurrently, so only the ledger is checked.
         if !world.scene.ownership_ignored {
-            overlap::check(db, &jobs, end, &mut found);
+            overlap::check(db, &jobs, world.scene, end, &mut found);
             nothing_is_stuck(db, &deliveries, end, &mut found);
             owners::only_owners_write(db, &jobs, &mut found);
             pace::check(db, &jobs, &deliveries, world.scene.nodes, &mut found);

@@ -15,7 +15,8 @@ use super::{random::Random, world::Scene};
 
 /// Longer than the statement timeout: the sender has given up when the statement takes effect.
 const ABANDONED: (u64, u64) = (5_500, 9_000);
-/// Only a little longer, so that the statement takes effect before a fence that is raised late.
+/// Only a little longer than the statement timeout: the statement takes effect before the fence, if the fence is raised
+/// late.
 const ABANDONED_JUST: (u64, u64) = (5_050, 7_000);
 const SLOW: (u64, u64) = (500, 4_000);
 
@@ -76,11 +77,11 @@ impl SeededFaults {
     }
 }
 
-/// How long another session locks a run's row, and one run in how many is locked.
+/// Another session locks the row of one run in `LOCKED_OF` for this time.
 const LOCKED_MILLIS: i64 = 2_000;
 const LOCKED_OF: u128 = 40;
 
-/// How long a row cannot be decoded, and one row in how many is damaged.
+/// One row in `DAMAGED_OF` cannot be decoded for this time.
 const DAMAGED_MILLIS: i64 = 5_000;
 const DAMAGED_OF: u128 = 60;
 
@@ -128,8 +129,8 @@ impl Faults for SeededFaults {
             (Point::Release, Point::Release) | (Point::Acquire, Point::Acquire) if roll >= 300 => return slow(),
             (_, Point::Advance) if roll >= 900 => return slow(),
             (Point::Load, Point::Load) if roll >= 850 => return Some(Call { back: self.slow(), ..well }),
-            // The statements that make it necessary to raise the fence (mostly the claim of one of several late runs), and the
-            // slow release of the runs that they claimed.
+            // To aim at raising the fence, also delay statements that cause a raise, mostly claims of several late
+            // runs, and the release of the runs that they claimed.
             (Point::RaiseFence, Point::Claim) if roll >= 750 => return Some(Call { travel: self.just(), ..well }),
             (Point::RaiseFence, Point::Record) if roll >= 960 => return Some(Call { travel: self.just(), ..well }),
             (Point::RaiseFence, Point::Settle) if roll >= 400 => return slow(),

@@ -99,7 +99,8 @@ fn positions(db: &Db, rows: &BTreeMap<RunId, &RunRow>) -> Positions {
     positions
 }
 
-/// A run that ended while another job depended on its job, and still does, has opened a flow.
+/// A run that ended while another job depended on its job has opened a flow. Dependencies that were removed later are
+/// not checked.
 fn roots_open_flows(db: &Db, rows: &BTreeMap<RunId, &RunRow>, end: DbTime, found: &mut Vec<String>) {
     let mut names: BTreeMap<String, JobId> = BTreeMap::new();
     // The position in the journal since which a job depends on another.

@@ -44,6 +44,7 @@ fn scene(mutant: Mutant, seed: u64) -> Scene {
     let scene = Scene::of(seed);
     let aim = match mutant {
         Mutant::LateRateUnbounded => return Scene { plain: true, ..scene },
+        Mutant::OldestTickRuns => return Scene::patient(seed),
         Mutant::ReadWhileUnsure => Point::RaiseFence,
         Mutant::ReleaseForgotten => Point::Release,
         Mutant::TakeOverUnfenced | Mutant::ReleasedDuringStatement => Point::Record,

@@ -6,16 +6,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use everytick_domain::{
     ids::{JobId, RunId},
     job::{JobSpec, Overlap},
-    run::{SkipReason, State, Verdict},
+    run::{CauseKind, SkipReason, State, Verdict},
     time::{DbTime, Span},
 };
 use everytick_sim::{Db, Entry, RunRow};
 
-use super::checker::{Definition, Definitions};
+use super::{
+    checker::{Definition, Definitions},
+    world::Scene,
+};
 
 /// The length of the last part of a history. Before it, the nodes may still recover from the last fault.
 const RECOVERED: Span = Span::seconds(8);
-/// A skip recorded this long after the last run ended cannot have been planned while that run was open.
+/// What happened this long before ticks are recorded happened before they were planned, unless the clock is set.
 const PLANNED_LONG_AGO: Span = Span::seconds(15);
 /// Under `cancel_previous`, an older run is cancelled within this time after a newer one is due.
 const SUPERSEDED_WITHIN: Span = Span::seconds(2);
@@ -41,15 +44,15 @@ struct JobRuns {
 }
 
 struct WaitingRun {
-    /// The position in the journal at which it was recorded.
+    /// The position in the journal at which the run was recorded.
     position: usize,
     due: DbTime,
-    /// Since when it could have started.
+    /// The time since which the run could have started.
     since: DbTime,
     late: bool,
 }
 
-pub fn check(db: &Db, jobs: &Definitions<'_>, end: DbTime, found: &mut Vec<String>) {
+pub fn check(db: &Db, jobs: &Definitions<'_>, scene: Scene, end: DbTime, found: &mut Vec<String>) {
     let rows: BTreeMap<RunId, &RunRow> = db.all_runs().collect();
     let mut runs_of: BTreeMap<JobId, JobRuns> = BTreeMap::new();
     for (position, entry) in db.journal().iter().enumerate() {
@@ -67,7 +70,29 @@ pub fn check(db: &Db, jobs: &Definitions<'_>, end: DbTime, found: &mut Vec<Strin
         // Simulated users change many fields of a job, but not its overlap policy.
         runs.check(&jobs[&job][0].job.spec, entry, end, found);
         runs.check_skip(&jobs[&job], entry, rows[&run], found);
+        if scene.patient {
+            check_newest(&jobs[&job], entry, rows[&run], found);
+        }
         runs.apply(position, entry, rows[&run]);
+    }
+}
+
+/// Under `skip` and `cancel_previous`, no newer tick is due when a tick is planned as a run.
+fn check_newest(definitions: &[Definition<'_>], entry: &Entry, row: &RunRow, found: &mut Vec<String>) {
+    let Entry::Recorded { run, job, state, at, by: Some(_), late: false, .. } = entry else { return };
+    if row.cause != CauseKind::Tick || *state == State::Skipped {
+        return;
+    }
+    // A calendar could exclude the newer tick.
+    let newer = |definition: &Definition<'_>| {
+        let (spec, schedule) = (&definition.job.spec, definition.job.ticking());
+        let next = schedule.and_then(|schedule| schedule.next_after(row.scheduled_at));
+        matches!(spec.overlap, Overlap::Skip | Overlap::CancelPrevious)
+            && spec.exclude().is_empty()
+            && next.is_some_and(|next| at.since(next) > PLANNED_LONG_AGO)
+    };
+    if definitions.iter().all(newer) {
+        found.push(format!("overlap: {run} of {job} began although a newer tick was due"));
     }
 }
 
@@ -127,8 +152,9 @@ impl JobRuns {
         }
     }
 
-    /// A waiting run that should have started before `run`: it was recorded earlier and came due earlier, and both are on time
-    /// or both late. If `run` was born claimed, any waiting run. `None` if `run` has begun before.
+    /// A waiting run that should have started before `run`. It was recorded earlier and came due earlier, and both runs
+    /// are on time or both are late. If `run` was born claimed, every waiting run counts. `None` if `run` has begun
+    /// before.
     fn overtaken_by(&self, run: &RunId) -> Option<RunId> {
         let before = |(other, waiting): (&RunId, &WaitingRun)| match self.waiting.get(run) {
             Some(own) => {

@@ -19,6 +19,11 @@ fn no_history_breaks_an_invariant() {
 }
 
 #[test]
+fn of_ticks_due_together_the_newest_runs() {
+    none_breaks("in which no tick is late", seeds(100), Scene::patient);
+}
+
+#[test]
 fn every_tick_is_recorded_once_even_if_each_node_believes_that_it_owns_everything() {
     none_breaks("of three nodes that each believe that they own everything", seeds(100), Scene::ownership_ignored);
 }

@@ -23,7 +23,7 @@ pub struct Delivery {
     pub attempt: u32,
     pub fence: Fence,
     pub scheduled_at: DbTime,
-    /// The highest time that the database clock had shown when this began.
+    /// The highest time that the database clock had shown when the delivery began.
     pub clock: DbTime,
     /// Virtual time since the start.
     pub after: Duration,

@@ -25,7 +25,7 @@ pub async fn run(world: Arc<World>, queue: &'static str, n: u64, random: Random)
             life.await;
             return;
         }
-        // Its work in progress ends with it.
+        // The work of the process ends with the process.
         let _ = tokio::time::timeout(lasts, life).await;
         tokio::time::sleep(random.millis(0, 3_000)).await;
     }

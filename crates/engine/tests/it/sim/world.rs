@@ -44,8 +44,11 @@ pub struct Scene {
     pub nodes: usize,
     /// Every node believes that it owns every partition.
     pub ownership_ignored: bool,
-    /// No workers, and only the overlap policies `skip` and `allow`, so that more runs are alike, above all late ones.
+    /// No workers, and only the overlap policies `skip` and `allow`, so that more runs follow the same rules, above all
+    /// late runs.
     pub plain: bool,
+    /// No tick is late for a minute, and the clock is not set. So after an outage, several ticks of a job are on time.
+    pub patient: bool,
     /// The point at which all processes have their long delays. `None`: each process has its own.
     pub aim: Option<Point>,
 }
@@ -54,10 +57,13 @@ impl Scene {
     /// Alternates between a cluster and a single node.
     pub fn of(seed: u64) -> Self {
         let nodes = if seed.is_multiple_of(2) { NODES } else { 1 };
-        Self { seed, nodes, ownership_ignored: false, plain: seed % 4 >= 2, aim: None }
+        Self { seed, nodes, ownership_ignored: false, plain: seed % 4 >= 2, patient: false, aim: None }
     }
     pub fn ownership_ignored(seed: u64) -> Self {
         Self { nodes: NODES, ownership_ignored: true, ..Self::of(seed) }
+    }
+    pub fn patient(seed: u64) -> Self {
+        Self { patient: true, ..Self::of(seed) }
     }
     pub fn shared(self) -> bool {
         self.nodes > 1

@@ -19,7 +19,7 @@ pub(super) async fn load_claims(
     Ok(decode(store, tx, &found).await?.into_iter().map(|(_, claim)| claim).collect())
 }
 
-/// `None` if none of the claims can be decoded and at least one is newly aside.
+/// `None` if none of the claims can be decoded and at least one was put aside by this call.
 pub(super) async fn overdue_claims(
     store: &DbStore,
     tx: &mut DbTx,

@@ -10,16 +10,18 @@ use everytick_domain::{
     ids::{JobId, RunId},
     job::JobSpec,
 };
-use sqlx::{Connection as _, PgConnection, Row as _, postgres::PgRow};
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Row as _, postgres::PgRow};
 use uuid::Uuid;
 
+#[cfg(feature = "conformance")]
+pub(crate) use write::statement;
 pub(crate) use write::write;
 
 use super::{DbTx, Failed, PostgresOptions, PostgresStore, days, homes, open, rows};
 use crate::tx::Tx as _;
 use crate::{
     Limits, Result, StoreError,
-    moving::{Begun, Heights, MoveMark, PARTS, Part, Progress},
+    moving::{self, Begun, Heights, MoveMark, PARTS, Part, Progress},
 };
 
 const DOING: &str = "move into the database";
@@ -46,7 +48,7 @@ pub(crate) async fn look(url: &str, mark: Option<&MoveMark>) -> Result<Option<Be
 
 /// Connects, migrates the schema, and creates the current days.
 pub(crate) async fn connect(url: &str) -> Result<PostgresStore> {
-    // Uses the pooler settings, since there may be one, and they cost the few statements little.
+    // A pooler may be in use, and its settings cost these few statements little.
     let options = PostgresOptions { connections_max: 2, transaction_pooler: true, ..PostgresOptions::default() };
     open::connect_unfinished(url, options, Limits::default()).await
 }
@@ -87,7 +89,7 @@ async fn begin_in(write: &mut DbTx, mark: &MoveMark, source: &str, first_run: Op
         return Ok(begun);
     }
     sqlx::raw_sql(sql!("move/move_tables")).execute(&mut *write.tx).await.failed(DOING)?;
-    // The days around now exist in any case.
+    // The tables of the days before and after now exist in any case.
     let days_from = days::first_kept(write.read_clock().await?, first_run);
     write
         .execute(query!(
@@ -205,7 +207,8 @@ pub(crate) async fn look_at_days(store: &PostgresStore) -> Result<()> {
 
 pub(crate) async fn count(store: &PostgresStore) -> Result<Vec<(String, u64)>> {
     let mut read = begin_write(store).await?;
-    let found: Vec<(String, i64)> = read.fetch_all_as(query!("move/move_count")).await?;
+    let found: Vec<(String, i64)> =
+        read.fetch_all_as(sqlx::query(AssertSqlSafe(moving::count(|part| part.name)))).await?;
     read.rollback().await;
     Ok(found.into_iter().map(|(table, count)| (table, count.unsigned_abs())).collect())
 }

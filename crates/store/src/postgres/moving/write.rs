@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use everytick_domain::{ids::JobId, job::JobSpec, partition::PARTITIONS, run::State};
-use sqlx::{Postgres, postgres::PgArguments, query::Query};
+use sqlx::{AssertSqlSafe, Postgres, postgres::PgArguments, query::Query};
 use uuid::Uuid;
 
 use super::{
@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     Result, StoreError,
-    moving::{Batch, Column, Heights, Part, Progress},
+    moving::{Batch, Column, Heights, Kind, Part, Progress},
 };
 
 /// Writes a batch and its position.
@@ -60,7 +60,8 @@ async fn write_in(
     batch.columns.iter_mut().for_each(without_nul);
     let claimed = note_claims(write, part, &batch, heights).await?;
     let derived = derived(part, &batch);
-    let query = batch.columns.iter().chain(&derived).fold(sqlx::query(part.write), bind);
+    let query = sqlx::query(AssertSqlSafe(statement(part)));
+    let query = batch.columns.iter().chain(&derived).fold(query, bind);
     let written = query.execute(&mut *write.tx).await.failed_or_refused(DOING)?.rows_affected();
     if written != batch.rows as u64 {
         return Err(StoreError::Unusable(format!("{written} of {} rows of {} were written", batch.rows, part.table)));
@@ -104,8 +105,58 @@ async fn note_claims(write: &mut DbTx, part: &Part, batch: &Batch, heights: Heig
     Ok(claimed)
 }
 
-/// Values that PostgreSQL stores in addition to a row's own: the partition of a job, and the columns by which lists
+/// The statement that inserts rows of a part: the columns as arrays, then those of [`derived`].
+pub(crate) fn statement(part: &Part) -> String {
+    let (overriding, more, conflict) = match part.name {
+        // Audit rows keep their ids.
+        "audit" => (" overriding system value", "", ""),
+        // The default tenant exists already.
+        "tenants" => ("", "", " on conflict (id) do update set name = excluded.name, jobs = excluded.jobs"),
+        // The new schema has settings already.
+        "settings" => ("", "", " on conflict (name) do update set value = excluded.value"),
+        // Every job has changed just now.
+        "epochs" => {
+            ("", ", n.queue is not null, everytick_now() * 2097152 + (nextval('changes_seq') % 1048576) * 2", "")
+        }
+        _ => ("", "", ""),
+    };
+    let columns: Vec<(&str, Kind)> = part.columns.iter().chain(derived_columns(part)).copied().collect();
+    let names = columns.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
+    let inserted = if more.is_empty() { names.clone() } else { format!("{names}, guarded, seq") };
+    let value =
+        |(name, _): &(&str, Kind)| if *name == "labels" { "n.labels::jsonb".to_owned() } else { format!("n.{name}") };
+    let values = columns.iter().map(value).collect::<Vec<_>>().join(", ");
+    let array = |(index, (_, kind)): (i32, &(&str, Kind))| format!("${index}::{}[]", type_of(*kind));
+    let arrays = (1..).zip(&columns).map(array).collect::<Vec<_>>().join(", ");
+    let table = part.name;
+    format!(
+        "insert into {table} ({inserted}){overriding} select {values}{more} from unnest({arrays}) as n ({names}){conflict}"
+    )
+}
+
+const fn type_of(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Id => "uuid",
+        Kind::Long => "bigint",
+        Kind::Word => "integer",
+        Kind::Short => "smallint",
+        Kind::Flag => "boolean",
+        Kind::Text => "text",
+        Kind::Bytes => "bytea",
+    }
+}
+
+/// The columns that PostgreSQL has in addition to a row's own: the partition of a job, and the columns by which lists
 /// filter jobs.
+fn derived_columns(part: &Part) -> &'static [(&'static str, Kind)] {
+    match part.name {
+        "waiting" | "epochs" | "cursors" => &[("partition", Kind::Short)],
+        "jobs" => &[("enabled", Kind::Flag), ("target", Kind::Text), ("labels", Kind::Text), ("search", Kind::Text)],
+        _ => &[],
+    }
+}
+
+/// Their values.
 fn derived(part: &Part, batch: &Batch) -> Vec<Column> {
     match part.name {
         "waiting" | "epochs" | "cursors" => {

@@ -7,20 +7,17 @@ use std::{
 
 use everytick_domain::{
     ids::{Epoch, JobId, RunId},
-    job::{Job, Overlap},
-    queue::{CLAIM_RUNS_MAX, Candidate, JobLoad, QueueLimits, choose},
+    job::Job,
+    queue::{CLAIM_RUNS_MAX, Candidate, JobLoad, choose},
 };
-use sqlx::{Row as _, postgres::PgRow};
 use uuid::Uuid;
 
 use super::{
-    super::{DbTx, Failed, PostgresStore, definitions, horizon, is_locked, rows},
-    line::{BEGINNING, Place, Turn, Wanted},
-    store::limits,
-    superseded::supersede,
+    super::{DbTx, Failed, PostgresStore, definitions, is_locked, rows},
+    claims::{BEGINNING, Place, budget, candidate, load},
+    line::{Turn, Wanted},
     take::{free_runs, take, take_one_by_one},
 };
-use crate::tx::Tx as _;
 use crate::{CLAIM_PAGE_MIN, CLAIM_PAGES_MAX, CLAIM_ROUNDS_MAX, ClaimQueue, QueueClaims, Result};
 
 const CLAIMING: &str = "claim from a queue";
@@ -69,13 +66,9 @@ async fn claim_in(
     ask: &ClaimQueue,
     look: &mut Look<'_>,
 ) -> Result<QueueClaims> {
-    let limits = lock_limits(write, ask).await?;
-    let now = write.read_clock().await?;
-    let mut remaining = ask.limit.min(CLAIM_RUNS_MAX);
-    if let Some((limits, spent_until)) = &limits {
-        let claimed: i64 = write.scalar(query!("queue/queue_claimed", ask.tenant.raw(), &ask.queue)).await?;
-        remaining = limits.claimable(remaining, usize::try_from(claimed).unwrap_or(usize::MAX), *spent_until, now);
-    }
+    let limits = query!("queue/lock_queue_limits", ask.tenant.raw(), &ask.queue);
+    let budget = budget(write, ask, limits).await?;
+    let remaining = budget.runs;
     let mut locked = LockedJobs::default();
     let mut claims = Vec::new();
     // Claims of several nodes choose among the same runs. If others took some of the chosen runs, the claim chooses
@@ -101,25 +94,8 @@ async fn claim_in(
             break;
         }
     }
-    if let Some((QueueLimits { rate: Some(rate), .. }, spent_until)) = &limits
-        && !claims.is_empty()
-    {
-        write
-            .execute(query!(
-                "queue/queue_spend",
-                ask.tenant.raw(),
-                &ask.queue,
-                rate.spend(*spent_until, now, claims.len())
-            ))
-            .await?;
-    }
-    Ok(QueueClaims { now, claims })
-}
-
-async fn lock_limits(write: &mut DbTx, ask: &ClaimQueue) -> Result<Option<(QueueLimits, i64)>> {
-    let found = write.fetch_optional(query!("queue/lock_queue_limits", ask.tenant.raw(), &ask.queue)).await?;
-    let Some(row) = found else { return Ok(None) };
-    Ok(Some((limits(&row).failed(CLAIMING)?, row.try_get("spent_until").failed(CLAIMING)?)))
+    budget.spend(write, ask, claims.len()).await?;
+    Ok(QueueClaims { now: write.now, claims })
 }
 
 /// The jobs whose runs are candidates. They are locked, so no edit changes them meanwhile.
@@ -132,10 +108,10 @@ pub(super) struct LockedJobs {
     loads: BTreeMap<JobId, JobLoad>,
     /// Runs superseded by newer ones.
     gone: BTreeSet<RunId>,
-    /// There were guarded jobs...
+    /// Guarded jobs were found.
     ordered: bool,
-    /// ...and none of their runs was claimed, because the search began behind or beside other claims: an older run may
-    /// exist.
+    /// None of their runs was claimed, because the search left out runs that other claims had read or are about to take:
+    /// an older run may be among them.
     left_out: bool,
 }
 
@@ -201,7 +177,7 @@ async fn define(
 /// The position and the mode of a claim's search.
 struct Look<'l> {
     place: Place,
-    /// It began behind the runs that other claims of this node had read.
+    /// It began after the runs that other claims of this node had read.
     behind_others: bool,
     /// It left out runs that other claims of this node are about to take.
     beside_others: bool,
@@ -224,7 +200,7 @@ impl Look<'_> {
     }
 }
 
-/// The first page, behind the runs that other claims of this node have just read; from the beginning if that yields too
+/// The first page, after the runs that other claims of this node have just read; from the beginning if that yields too
 /// few.
 async fn first_page(write: &mut DbTx, ask: &ClaimQueue, look: &mut Look<'_>, size: usize) -> Result<Vec<Candidate>> {
     let now = write.now;
@@ -253,7 +229,7 @@ async fn free_page(
     wanted: &HashSet<RunId>,
     size: usize,
 ) -> Result<Vec<Candidate>> {
-    // Behind the other claims' position there are no runs that they are about to take.
+    // After the other claims' position there are no runs that they are about to take.
     let more = if from == BEGINNING { wanted.len() } else { 0 };
     let mut found = peek(write, ask, &LockedJobs::default(), from, size + more).await?;
     found.retain(|(_, candidate)| !wanted.contains(&candidate.run));
@@ -262,7 +238,7 @@ async fn free_page(
     Ok(found.into_iter().map(|(_, candidate)| candidate).collect())
 }
 
-/// The next page, behind the runs that this claim has read.
+/// The next page, after the runs that this claim has read.
 async fn page_behind(
     write: &mut DbTx,
     ask: &ClaimQueue,
@@ -275,7 +251,7 @@ async fn page_behind(
     Ok(found.into_iter().map(|(_, candidate)| candidate).collect())
 }
 
-/// The waiting runs behind `place`, each with its position.
+/// The waiting runs after `place`, each with its position.
 async fn peek(
     write: &mut DbTx,
     ask: &ClaimQueue,
@@ -296,7 +272,7 @@ async fn peek(
             write.now.millis(),
             place.0,
             place.1,
-            rows::job_ids(full),
+            rows::sorted_job_ids(full),
             rows::limit(size),
             key_jobs,
             keys,
@@ -305,18 +281,6 @@ async fn peek(
         ))
         .await?;
     Ok(write.unreadable.each("waiting", &found, candidate))
-}
-
-fn candidate(row: &PgRow) -> std::result::Result<(Place, Candidate), sqlx::Error> {
-    let place = (row.try_get("rank")?, row.try_get("run")?);
-    let candidate = Candidate {
-        run: rows::run_id(row, "run")?,
-        job: rows::job_id(row, "job")?,
-        force: row.try_get("force")?,
-        attempts: row.try_get::<i32, _>("attempts")?.unsigned_abs(),
-        key: row.try_get("key")?,
-    };
-    Ok((place, candidate))
 }
 
 /// Share-locks the jobs of these runs against edits. Guarded jobs are also locked against other claims, but only if the
@@ -364,38 +328,7 @@ async fn lock_jobs(
         locked.loads.insert(id, JobLoad::of(&job.spec));
         locked.jobs.insert(id, job);
     }
-    let cancelling: Vec<Arc<Job>> = guarded
-        .iter()
-        .filter_map(|job| locked.jobs.get(job))
-        .filter(|job| job.spec.overlap == Overlap::CancelPrevious)
-        .cloned()
-        .collect();
-    locked.gone.extend(supersede(write, &cancelling).await?);
-    load(write, &guarded, locked).await
-}
-
-/// The runs in progress of these jobs, read under their locks.
-async fn load(write: &mut DbTx, jobs: &BTreeSet<JobId>, locked: &mut LockedJobs) -> Result<()> {
-    if jobs.is_empty() {
-        return Ok(());
-    }
-    let asked = rows::job_ids(jobs.iter().copied());
-    let found = write.fetch_all(query!("queue/jobs_in_progress", &asked)).await?;
-    for row in &found {
-        let (job, run) = (rows::job_id(row, "job").failed(CLAIMING)?, rows::run_id(row, "run").failed(CLAIMING)?);
-        let Some(load) = locked.loads.get_mut(&job) else { continue };
-        if row.try_get("claimed").failed(CLAIMING)? {
-            load.claimed.insert(run, row.try_get("key").failed(CLAIMING)?);
-        } else {
-            load.between.insert(run);
-        }
-    }
-    // Nodes may still have claims on runs of a job that had another target.
-    let jobs: Vec<JobId> = jobs.iter().copied().collect();
-    for (job, run) in horizon::claimed_runs(write, &jobs).await? {
-        if let Some(load) = locked.loads.get_mut(&job) {
-            load.claimed.entry(run.id).or_insert(None);
-        }
-    }
+    let guarded: Vec<JobId> = guarded.into_iter().collect();
+    locked.gone.extend(load(write, &guarded, &locked.jobs, &mut locked.loads).await?);
     Ok(())
 }

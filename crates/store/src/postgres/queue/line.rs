@@ -1,5 +1,5 @@
 //! Spreads concurrent claims of one node on one queue. Without it, they would read the same runs, and all but one would
-//! find theirs taken. So claims take turns to search, and each starts behind the position of the one before. That also
+//! find theirs taken. So claims take turns to search, and each starts after the position of the one before. That also
 //! avoids the index entries of runs claimed earlier, which a search from the beginning reads until the table is
 //! vacuumed. It is not used for guarded jobs (with a limit on runs in progress, or a concurrency key): their runs start
 //! in order, so a claim on them searches from the beginning.
@@ -10,18 +10,13 @@ use std::{
     time::Duration,
 };
 
+use super::claims::{BEGINNING, Place};
+use crate::CLAIM_PAGE_MIN;
 use everytick_domain::{
     ids::{RunId, TenantId},
     time::{DbTime, Span},
 };
 use tokio::sync::{Mutex as Turns, MutexGuard};
-use uuid::Uuid;
-
-use crate::CLAIM_PAGE_MIN;
-
-/// A search begins behind this rank and run.
-pub(super) type Place = (i64, Uuid);
-pub(super) const BEGINNING: Place = (i64::MIN, Uuid::nil());
 
 /// For this long after a search from the beginning, other searches continue at the last position. A run that arrives
 /// meanwhile and belongs before that position waits up to this long.
@@ -104,7 +99,7 @@ impl Turn<'_> {
         self.line.wanted().clone()
     }
 
-    /// Ends the turn. This claim is about to take `runs`. The next one starts behind `until`, which this one reached
+    /// Ends the turn. This claim is about to take `runs`. The next one starts after `until`, which this one reached
     /// from `from`.
     pub(super) fn done(mut self, from: Place, until: Place, now: DbTime, runs: HashSet<RunId>) -> Wanted {
         match self.seen.as_mut() {
@@ -142,6 +137,8 @@ impl Drop for Wanted {
 
 #[cfg(test)]
 mod tests {
+    use uuid::Uuid;
+
     use super::*;
 
     const NOW: DbTime = DbTime::from_millis(1_000_000);

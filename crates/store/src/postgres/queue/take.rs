@@ -8,6 +8,7 @@ use uuid::Uuid;
 use super::{
     super::{DbTx, Failed, PostgresStore, claim, rows},
     claim::LockedJobs,
+    claims::{begin_one, claims, end_one},
 };
 use crate::{ClaimQueue, ClaimedRun, Result, WorkerClaim};
 
@@ -31,19 +32,9 @@ pub(super) async fn take_one_by_one(
 ) -> Result<Vec<WorkerClaim>> {
     let mut claims = Vec::new();
     for run in chosen {
-        sqlx::raw_sql("savepoint one").execute(&mut *write.tx).await.failed(write.doing)?;
-        let end = match take(store, write, ask, &[*run], locked).await {
-            Ok(taken) => {
-                claims.extend(taken);
-                "release savepoint one"
-            }
-            Err(error) if error.is_for_its_data() => {
-                write.unreadable.note_run(*run, &error);
-                "rollback to savepoint one"
-            }
-            Err(error) => return Err(error),
-        };
-        sqlx::raw_sql(end).execute(&mut *write.tx).await.failed(write.doing)?;
+        begin_one(write).await?;
+        let taken = take(store, write, ask, &[*run], locked).await;
+        end_one(write, *run, taken, &mut claims).await?;
     }
     Ok(claims)
 }
@@ -77,17 +68,7 @@ pub(super) async fn take(
             claimed.push(rows::claimed(row).failed(write.doing)?);
         }
     }
-    let places: HashMap<_, _> = chosen.iter().enumerate().map(|(place, run)| (*run, place)).collect();
-    claimed.sort_by_key(|run| places.get(&run.id).copied());
-    let until = now.plus(ask.lease);
-    let claims: Vec<WorkerClaim> = claimed
-        .into_iter()
-        .filter_map(|run| {
-            let job = locked.jobs.get(&run.job)?.clone();
-            let timeout_at = now.plus(job.spec.timeout);
-            Some(WorkerClaim { run, job, until, timeout_at })
-        })
-        .collect();
+    let claims = claims(write, ask, chosen, claimed, &locked.jobs);
     write
         .execute_or_refuse(query!(
             "worker_claims/worker_claims_insert",
@@ -100,7 +81,7 @@ pub(super) async fn take(
             ask.tenant.raw(),
             &ask.queue,
             &*rows::text(&ask.worker),
-            until.millis()
+            now.plus(ask.lease).millis()
         ))
         .await?;
     Ok(claims)

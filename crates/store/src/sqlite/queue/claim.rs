@@ -8,17 +8,15 @@ use std::{
 use everytick_domain::{
     ids::{JobId, RunId},
     job::{Job, Overlap},
-    queue::{CLAIM_RUNS_MAX, Candidate, JobLoad, QueueLimits, choose},
+    queue::{Candidate, JobLoad, choose},
 };
-use sqlx::{Row as _, sqlite::SqliteRow};
-use uuid::Uuid;
+use sqlx::Row as _;
 
 use super::{
     super::{DbTx, Failed, SqliteStore, rows, rows::Hex},
-    store::limits,
-    superseded::supersede,
+    claims::{BEGINNING, Place, begin_one, budget, candidate, claims, end_one, load},
 };
-use crate::{CLAIM_PAGE_MIN, CLAIM_PAGES_MAX, ClaimQueue, ClaimedRun, QueueClaims, Result, WorkerClaim};
+use crate::{CLAIM_PAGE_MIN, CLAIM_PAGES_MAX, ClaimQueue, QueueClaims, Result, WorkerClaim};
 
 const CLAIMING: &str = "claim from a queue";
 
@@ -38,36 +36,17 @@ async fn claim_once(store: &SqliteStore, ask: &ClaimQueue, one_by_one: bool) -> 
 }
 
 async fn claim(write: &mut DbTx, ask: &ClaimQueue, one_by_one: bool) -> Result<QueueClaims> {
-    let now = write.now;
-    let mut remaining = ask.limit.min(CLAIM_RUNS_MAX);
-    let queue = |statement| sqlx::query(statement).bind(ask.tenant.raw()).bind(&ask.queue);
-    let found = queue(sql!("queue/queue_limits")).fetch_optional(&mut *write.tx).await.failed(CLAIMING)?;
-    let limits = match found {
-        None => None,
-        Some(row) => Some((limits(&row).failed(CLAIMING)?, row.try_get::<i64, _>("spent_until").failed(CLAIMING)?)),
-    };
-    if let Some((limits, spent_until)) = &limits {
-        let counted = queue(sql!("queue/queue_claimed")).fetch_one(&mut *write.tx).await.failed(CLAIMING)?;
-        let claimed: i64 = counted.try_get(0).failed(CLAIMING)?;
-        remaining = limits.claimable(remaining, usize::try_from(claimed).unwrap_or(usize::MAX), *spent_until, now);
-    }
+    let limits = query!("queue/queue_limits", ask.tenant.raw(), &ask.queue);
+    let budget = budget(write, ask, limits).await?;
     let mut known = KnownJobs::default();
-    let chosen = choose_runs(write, ask, remaining, &mut known).await?;
+    let chosen = choose_runs(write, ask, budget.runs, &mut known).await?;
     let claims = if one_by_one {
         take_one_by_one(write, ask, &chosen, &known).await?
     } else {
         take(write, ask, &chosen, &known).await?
     };
-    if let Some((QueueLimits { rate: Some(rate), .. }, spent_until)) = &limits
-        && !claims.is_empty()
-    {
-        queue(sql!("queue/queue_spend"))
-            .bind(rate.spend(*spent_until, now, claims.len()))
-            .execute(&mut *write.tx)
-            .await
-            .failed(CLAIMING)?;
-    }
-    Ok(QueueClaims { now, claims })
+    budget.spend(write, ask, claims.len()).await?;
+    Ok(QueueClaims { now: write.now, claims })
 }
 
 /// The jobs whose runs are candidates.
@@ -87,7 +66,7 @@ async fn choose_runs(
     known: &mut KnownJobs,
 ) -> Result<Vec<RunId>> {
     let mut chosen = Vec::new();
-    let mut place = (i64::MIN, Uuid::nil());
+    let mut place = BEGINNING;
     for page in 0..CLAIM_PAGES_MAX {
         if chosen.len() >= remaining {
             break;
@@ -105,12 +84,12 @@ async fn choose_runs(
     Ok(chosen)
 }
 
-/// The next page of waiting runs behind `place`. Advances `place`.
+/// The next page of waiting runs after `place`. Advances `place`.
 async fn peek(
     write: &mut DbTx,
     ask: &ClaimQueue,
     known: &KnownJobs,
-    place: &mut (i64, Uuid),
+    place: &mut Place,
     size: usize,
 ) -> Result<Vec<Candidate>> {
     let full = known.loads.iter().filter(|(_, load)| load.is_full()).map(|(job, _)| *job);
@@ -136,17 +115,7 @@ async fn peek(
     if let Some(last) = found.last() {
         *place = (last.try_get("rank").failed(CLAIMING)?, last.try_get("run").failed(CLAIMING)?);
     }
-    Ok(write.unreadable.each("waiting", &found, candidate))
-}
-
-fn candidate(row: &SqliteRow) -> std::result::Result<Candidate, sqlx::Error> {
-    Ok(Candidate {
-        run: rows::run_id(row, "run")?,
-        job: rows::job_id(row, "job")?,
-        force: row.try_get("force")?,
-        attempts: row.try_get("attempts")?,
-        key: row.try_get("key")?,
-    })
+    Ok(write.unreadable.each("waiting", &found, |row| candidate(row).map(|(_, candidate)| candidate)))
 }
 
 async fn load_jobs(write: &mut DbTx, candidates: &[Candidate], known: &mut KnownJobs) -> Result<()> {
@@ -165,35 +134,7 @@ async fn load_jobs(write: &mut DbTx, candidates: &[Candidate], known: &mut Known
         }
         known.jobs.insert(row.job.id, Arc::new(row.job));
     }
-    if guarded.is_empty() {
-        return Ok(());
-    }
-    let cancelling: Vec<Arc<Job>> = guarded
-        .iter()
-        .filter_map(|job| known.jobs.get(job))
-        .filter(|job| job.spec.overlap == Overlap::CancelPrevious)
-        .cloned()
-        .collect();
-    known.gone.extend(supersede(write, &cancelling).await?);
-    let asked = rows::job_ids(guarded);
-    let found = write.fetch_all(query!("queue/jobs_in_progress", &asked)).await?;
-    for row in &found {
-        let (job, run) = (rows::job_id(row, "job").failed(CLAIMING)?, rows::run_id(row, "run").failed(CLAIMING)?);
-        let Some(load) = known.loads.get_mut(&job) else { continue };
-        if row.try_get("claimed").failed(CLAIMING)? {
-            load.claimed.insert(run, row.try_get("key").failed(CLAIMING)?);
-        } else {
-            load.between.insert(run);
-        }
-    }
-    // The node may still have claims on runs of a job that had another target.
-    let found = write.fetch_all(query!("horizon/open_claimed", &asked)).await?;
-    for row in &found {
-        let (job, run) = rows::open_run(row).failed(CLAIMING)?;
-        if let Some(load) = known.loads.get_mut(&job) {
-            load.claimed.entry(run.id).or_insert(None);
-        }
-    }
+    known.gone.extend(load(write, &guarded, &known.jobs, &mut known.loads).await?);
     Ok(())
 }
 
@@ -206,16 +147,9 @@ async fn take_one_by_one(
 ) -> Result<Vec<WorkerClaim>> {
     let mut claims = Vec::new();
     for run in chosen {
-        sqlx::raw_sql("savepoint one").execute(&mut *write.tx).await.failed(CLAIMING)?;
-        match take(write, ask, &[*run], known).await {
-            Ok(taken) => claims.extend(taken),
-            Err(error) if error.is_for_its_data() => {
-                write.unreadable.note_run(*run, &error);
-                sqlx::raw_sql("rollback to one").execute(&mut *write.tx).await.failed(CLAIMING)?;
-            }
-            Err(error) => return Err(error),
-        }
-        sqlx::raw_sql("release one").execute(&mut *write.tx).await.failed(CLAIMING)?;
+        begin_one(write).await?;
+        let taken = take(write, ask, &[*run], known).await;
+        end_one(write, *run, taken, &mut claims).await?;
     }
     Ok(claims)
 }
@@ -224,25 +158,13 @@ async fn take(write: &mut DbTx, ask: &ClaimQueue, chosen: &[RunId], known: &Know
     if chosen.is_empty() {
         return Ok(Vec::new());
     }
-    let now = write.now;
     let ids = rows::run_ids(chosen.iter().copied());
-    let found = query!("queue/queue_claim", &ids, now.millis(), &ask.worker)
+    let found = query!("queue/queue_claim", &ids, write.now.millis(), &ask.worker)
         .fetch_all(&mut *write.tx)
         .await
         .failed_or_refused(CLAIMING)?;
-    let mut claimed: Vec<ClaimedRun> =
-        found.iter().map(rows::claimed).collect::<std::result::Result<_, _>>().failed(CLAIMING)?;
-    let places: HashMap<_, _> = chosen.iter().enumerate().map(|(place, run)| (*run, place)).collect();
-    claimed.sort_by_key(|run| places.get(&run.id).copied());
-    let until = now.plus(ask.lease);
-    let claims: Vec<WorkerClaim> = claimed
-        .into_iter()
-        .filter_map(|run| {
-            let job = known.jobs.get(&run.job)?.clone();
-            let timeout_at = now.plus(job.spec.timeout);
-            Some(WorkerClaim { run, job, until, timeout_at })
-        })
-        .collect();
+    let claimed = found.iter().map(rows::claimed).collect::<sqlx::Result<_>>().failed(CLAIMING)?;
+    let claims = claims(write, ask, chosen, claimed, &known.jobs);
     let noted = |claim: &WorkerClaim| {
         let run = &claim.run;
         let previous = claim.job.spec.overlap == Overlap::CancelPrevious;
@@ -255,7 +177,7 @@ async fn take(write: &mut DbTx, ask: &ClaimQueue, chosen: &[RunId], known: &Know
             ask.tenant.raw(),
             &ask.queue,
             &ask.worker,
-            until.millis()
+            write.now.plus(ask.lease).millis()
         ))
         .await?;
     write.execute(query!("waiting/dequeue_runs", ids)).await?;

@@ -23,14 +23,14 @@ use crate::{
 pub(super) async fn load_overdue(store: &SqliteStore, grace: Span, limit: usize) -> Result<Vec<OverdueClaim>> {
     loop {
         let found = in_read!(store, "find expired worker claims", tx => overdue(store, tx, grace, limit))?;
-        // Undecodable claims hide the others only until they are aside.
+        // Claims that cannot be decoded hide the others only until they are put aside.
         if let Some(overdue) = found {
             return Ok(overdue);
         }
     }
 }
 
-/// `None` if all claims that were found cannot be decoded. They are aside now, and another search finds others.
+/// `None` if all claims that were found cannot be decoded. They were put aside, so another search finds others.
 async fn overdue(store: &SqliteStore, tx: &mut DbTx, grace: Span, limit: usize) -> Result<Option<Vec<OverdueClaim>>> {
     let before = tx.read_clock().await?.minus(grace);
     let (runs, jobs) = (store.unreadable.runs_aside(), store.unreadable.jobs_aside());

@@ -24,6 +24,7 @@ mod schema;
 mod server;
 mod silence;
 mod stopped;
+mod tokens;
 mod turns;
 mod unreadable;
 

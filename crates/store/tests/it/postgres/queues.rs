@@ -12,12 +12,12 @@ use everytick_domain::{
     job::{JobSpec, Overlap},
     plan::Fate,
     queue::QueueLimits,
-    run::Verdict,
+    run::{State, Verdict},
     target::{QueueTarget, TargetSpec},
     time::Span,
 };
 use everytick_store::{
-    ClaimQueue, PostgresStore, QueueStore, Store,
+    ClaimQueue, PostgresStore, QueueStore, Store, Success,
     conformance::{TENANT, actor, overlapping, settle, spec, tick, ticks},
 };
 use sqlx::Row as _;
@@ -138,4 +138,35 @@ async fn claims_that_race_with_edits_of_the_target_lose_no_run() {
     // The edits also record the ticks due by then.
     assert!(row.get::<i64, _>("all_runs") >= RUNS, "{}", row.get::<i64, _>("all_runs"));
     assert_eq!(row.get::<i64, _>("held"), 0);
+}
+
+/// A run with a log and an output is settled in a second commit.
+#[tokio::test]
+async fn the_settled_part_of_a_batch_is_answered_although_the_rest_fails() {
+    let opened = bench().await;
+    let bench = &opened.bench;
+    let (lease, job) = (bench.join("a", 1).await, bench.create(queued(overlapping("j"))).await);
+    bench.go(40);
+    bench.record(&lease, ticks(&job, 1, vec![tick(&job, 10, Fate::Run), tick(&job, 20, Fate::Run)])).await;
+    let claims = bench.store.claim_queue(&ask(2)).await.unwrap().claims;
+    let (plain, logged) = (&claims[0].run, &claims[1].run);
+    assert!(bench.store.log_claim(TENANT, logged.id, logged.fence, "log".into()).await.unwrap());
+    let done = [
+        Success { run: plain.id, fence: plain.fence, output: None },
+        Success { run: logged.id, fence: logged.fence, output: Some("output".to_owned()) },
+    ];
+    let mut session = opened.connect().await;
+    let refuse = format!(
+        "create function refuse() returns trigger language plpgsql as $$ begin raise exception 'refused'; end $$; \
+         create trigger refuse before update on runs for each row when (new.id = '{}') execute function refuse()",
+        logged.id
+    );
+    sqlx::raw_sql(sqlx::AssertSqlSafe(refuse)).execute(&mut session).await.unwrap();
+    let (alone, both) = (bench.store.succeed(TENANT, &done[1..]).await, bench.store.succeed(TENANT, &done).await);
+    // Another test uses the database next, also if this one fails.
+    sqlx::raw_sql("drop function refuse cascade").execute(&mut session).await.unwrap();
+    assert!(alone.is_err(), "the second commit fails");
+    assert_eq!(both.unwrap(), [Some(job.id), None]);
+    assert_eq!(bench.store.succeed(TENANT, &done).await.unwrap(), [None, Some(job.id)]);
+    assert_eq!(bench.run(logged.id).await.state, State::Succeeded);
 }

@@ -17,7 +17,8 @@ const QUICK: Duration = Duration::from_millis(500);
 const PROVEN_FOR: Duration = Duration::from_secs(2 * 24 * 3_600);
 /// A name is suspect this long after a slow or unanswered lookup.
 const SUSPECT_FOR: Duration = Duration::from_secs(60);
-/// After this many unanswered lookups in a row a zone counts as silent. A proven name loses its reputation after as many.
+/// After this many unanswered lookups in a row a zone counts as silent. A proven name loses its reputation after the
+/// same number of slow or unanswered lookups.
 const SILENT_LOOKUPS: u32 = 4;
 /// Maximum number of names, and of zones, that are remembered.
 pub(super) const NAMES_MAX: usize = 10_000;
@@ -141,7 +142,8 @@ impl Known {
         }
     }
 
-    /// Removes names if there are too many, those that resolve last. So a flood of dead names does not make them new again.
+    /// Removes names if there are too many. Names that resolve are removed last, so that a flood of dead names does not
+    /// make them new again.
     fn evict(&mut self, now: Instant) {
         if self.names.len() >= NAMES_MAX {
             self.names.retain(|_, name| now < name.until || name.reputation(now) != Reputation::New);

@@ -1,4 +1,4 @@
-//! Why a run failed, when its error resembles another one.
+//! Failed runs: a lost run is recognized by its exact error text, and an error that only resembles it is not.
 
 use super::*;
 use crate::{

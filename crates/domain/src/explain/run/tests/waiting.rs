@@ -15,7 +15,7 @@ fn waits(asked: i64, claimed: u64, now: i64) -> (&'static str, String) {
 }
 
 #[test]
-fn a_worker_that_may_have_asked_since_the_run_was_due_is_not_denied() {
+fn no_worker_is_reported_only_if_a_request_would_have_been_noted() {
     for (situation, asked, claimed, now, reason, contains) in [
         ("noted before it was due, and busy", 59, 1, 600, "workers_busy", "workers are busy with 1 run of the queue"),
         ("noted long before, and busy", 30, 2, 600, "workers_busy", "workers are busy with 2 runs of the queue"),

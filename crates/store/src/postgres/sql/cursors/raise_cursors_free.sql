@@ -1,6 +1,6 @@
 -- As raise_cursors.sql ($1 job, $2 epoch, $3 cursor, $4 zone data), but also skips jobs whose cursor another session has locked.
 -- A unit test in cursors.rs compares the two statements.
-with held as materialized (
+with locked as materialized (
     select p.job, nullif(($3::bigint[])[p.place], -1) as cursor, e.zone_data
       from unnest($1::uuid[]) with ordinality as p (job, place)
      cross join lateral (
@@ -8,9 +8,9 @@ with held as materialized (
      cross join lateral (select 1 from cursors c where c.job = p.job for update of c skip locked) c
 ), raised as (
     update cursors c set next_tick = h.cursor
-      from held h
+      from locked h
      where c.job = h.job and h.zone_data <= $4
        and case when c.next_tick is null then false when h.cursor is null then true else c.next_tick < h.cursor end
 )
-select h.count, case when h.count < cardinality($1) then array(select job from held) end as jobs
-  from (select count(*) as count from held) h;
+select h.count, case when h.count < cardinality($1) then array(select job from locked) end as jobs
+  from (select count(*) as count from locked) h;

@@ -1,6 +1,6 @@
 -- Share-locks the jobs $1 against edits, in ascending order. Primary key: epochs.
 -- Returns for each whether it is guarded (the claim must read its other runs) and its epoch.
--- First takes their gates shared, in order, behind edits that wait there (see lock_epoch.sql).
+-- First share-locks their gates, in order. If an edit waits at a gate, this waits until after the edit (see lock_epoch.sql).
 -- PostgreSQL grants a share lock ahead of a waiting exclusive lock, so without the gates a stream of claims would block an edit
 -- forever. A claim waits at a closed gate instead of skipping the job; otherwise edits could starve claims.
 with gates as materialized (

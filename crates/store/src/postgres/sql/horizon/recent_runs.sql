@@ -1,4 +1,4 @@
--- Reads of each job its last tick (cause 1) with an id from `low` on, and whether it has a claimed run (state 1) from id $3 on.
+-- Reads for each job its last tick (cause 1) with an id from `low` on, and whether it has a claimed run (state 1) from id $3 on.
 -- Arrays: $1 job, $2 low. Index: runs_history. $4 is the lowest and $5 the highest of all these ids, so that only the days
 -- between are read.
 select asked.job, r.last_tick, r.claimed

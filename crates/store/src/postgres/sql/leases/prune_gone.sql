@@ -1,2 +1,2 @@
--- Removes the nodes that are gone since before $1. Scans gone_nodes, a small table.
+-- Removes the nodes that have been gone since before $1. Scans gone_nodes, a small table.
 delete from gone_nodes where renewed_at < $1;

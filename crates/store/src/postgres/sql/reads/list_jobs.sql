@@ -1,7 +1,6 @@
 -- Lists up to $9 live jobs of tenant $1 after name $2, by name. Index: jobs_name. Primary keys: epochs, cursors.
 -- Filters, each null or empty if unset: $3 enabled, $4 paused, $5 target, $6 and $7 label keys and values, $8 search text.
-select j.id, j.name, j.tenant, j.version, j.spec, j.created_at, j.created_by, j.updated_at, j.paused_at, j.pause_note,
-       j.deleted_at, e.epoch, e.partition, c.next_tick
+select {{job}}, e.epoch, e.partition, c.next_tick
   from jobs j
   join epochs e on e.job = j.id
   join cursors c on c.job = j.id

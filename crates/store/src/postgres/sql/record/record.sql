@@ -13,7 +13,7 @@ with lease as materialized (
     select until, open_from from leases where incarnation = $1 and node = $2 and fence = $3 and not ended for share
 ), clock as materialized (
     select everytick_now() as now, until, open_from from lease
-), held as materialized (
+), locked as materialized (
     select p.place::integer as place, ($9::smallint[])[p.place] as state, e.tenant, e.partition, e.queue
       from unnest($5::uuid[]) with ordinality as p (job, place)
      cross join lateral (
@@ -31,10 +31,10 @@ with lease as materialized (
            (h.state = 1)::integer, 0, case when h.state = 1 then greatest(1, k.now * 1000) else 0 end,
            case when h.state = 1 then $2 end, case when h.state = 1 then $1 end, case when h.state = 1 then k.now end,
            case when h.state = 5 then k.now end, case when h.state = 5 then ($11::smallint[])[h.place] end
-      from held h
+      from locked h
      cross join clock k
 )
 select k.now, k.until, k.open_from, h.count,
-       case when h.count < cardinality($4) then array(select ($4::uuid[])[place] from held) end as ids
+       case when h.count < cardinality($4) then array(select ($4::uuid[])[place] from locked) end as ids
   from clock k
- cross join (select count(*) as count from held) h;
+ cross join (select count(*) as count from locked) h;

@@ -6,7 +6,7 @@ with lease as materialized (
     select until, open_from from leases where incarnation = $1 and node = $2 and fence = $3 and not ended for share
 ), clock as materialized (
     select everytick_now() as now, until, open_from from lease
-), held as materialized (
+), locked as materialized (
     select p.job, p.epoch, e.tenant, e.partition, e.queue
       from (select distinct job, epoch from unnest($5::uuid[], $6::bigint[]) as p (job, epoch)) p
      cross join lateral (
@@ -22,7 +22,7 @@ with lease as materialized (
      cross join unnest($4::uuid[], $5::uuid[], $6::bigint[], $7::bigint[], $8::bigint[], $9::smallint[], $10::boolean[],
                        $11::smallint[], $12::smallint[], $13::bigint[], $14::text[])
                 as t (id, job, epoch, tick, due_at, state, late, reason, priority, lead, key)
-      join held e on e.job = t.job and e.epoch = t.epoch
+      join locked e on e.job = t.job and e.epoch = t.epoch
      where k.until > k.now and t.tick <= k.now
        and coalesce((select c.next_tick from cursors c where c.job = t.job) <= t.tick, false)
      order by t.job

@@ -7,7 +7,7 @@ with lease as materialized (
     select until, open_from from leases where incarnation = $1 and node = $2 and fence = $3 and not ended for share
 ), clock as materialized (
     select everytick_now() as now, until, open_from from lease
-), held as materialized (
+), locked as materialized (
     select p.place::integer as place, ($9::smallint[])[p.place] as state, e.tenant, e.partition, e.queue
       from unnest($5::uuid[]) with ordinality as p (job, place)
      cross join lateral (
@@ -25,7 +25,7 @@ with lease as materialized (
            (h.state = 1)::integer, 0, case when h.state = 1 then greatest(1, k.now * 1000) else 0 end,
            case when h.state = 1 then $2 end, case when h.state = 1 then $1 end, case when h.state = 1 then k.now end,
            case when h.state = 5 then k.now end, case when h.state = 5 then ($11::smallint[])[h.place] end
-      from held h
+      from locked h
      cross join clock k
 ), queued as (
     insert into waiting (run, job, tenant, partition, priority, due_at, late, force, attempts, queue, rank, key)
@@ -35,11 +35,11 @@ with lease as materialized (
                 then case when ($10::boolean[])[h.place] then k.now else coalesce(($8::bigint[])[h.place], ($7::bigint[])[h.place]) end
                      - ($13::bigint[])[h.place] end,
            ($14::text[])[h.place]
-      from held h
+      from locked h
      cross join clock k
      where h.state = 0
 )
 select k.now, k.until, k.open_from, h.count,
-       case when h.count < cardinality($4) then array(select ($4::uuid[])[place] from held) end as ids
+       case when h.count < cardinality($4) then array(select ($4::uuid[])[place] from locked) end as ids
   from clock k
- cross join (select count(*) as count from held) h;
+ cross join (select count(*) as count from locked) h;

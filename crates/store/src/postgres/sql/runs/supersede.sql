@@ -6,7 +6,7 @@ with queued as materialized (
     select w.run
       from unnest($2::uuid[]) as g (id)
      cross join lateral (select run from waiting where run = g.id for update skip locked) w
-), held as materialized (
+), locked as materialized (
     select f.id, g.error
       from unnest($2::uuid[], $3::text[]) as g (id, error)
      cross join lateral (select r.id from runs r where r.id = g.id and r.state in (0, 1) for update skip locked) f
@@ -14,6 +14,6 @@ with queued as materialized (
 )
 update runs r
    set state = 4, finished_at = $1, fence = greatest(r.fence + 1, $1::bigint * 1000), incarnation = null, error = h.error
-  from held h
+  from locked h
  where r.id = h.id
 returning r.id;

@@ -3,7 +3,7 @@
 -- A run without output keeps its log as the output. Leaves out a run with both, and one whose log exceeds 65,536 bytes: the caller
 -- joins and cuts them. Returns the ended runs, their jobs, and whether a flow may follow.
 -- `limit`, `coalesce` and `any` leave the planner no other way.
-with held as materialized (
+with locked as materialized (
     select s.place, c.log
       from unnest($2::uuid[]) with ordinality as s (id, place)
      cross join lateral (
@@ -14,7 +14,7 @@ with held as materialized (
 ), ended as (
     update runs_of_the_day r
        set state = 2, finished_at = everytick_now(), error = null, output = coalesce(($4::text[])[h.place], h.log), incarnation = null
-      from held h
+      from locked h
      where r.id = any (array[($2::uuid[])[h.place]]) and r.state = 1 and r.fence = ($3::bigint[])[h.place]
     returning r.id, r.job,
               r.flow is not null

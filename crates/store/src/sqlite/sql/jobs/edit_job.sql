@@ -1,4 +1,3 @@
--- Writes the new definition of job ?1. Primary key: jobs.
--- ?2 name, ?3 version, ?4 spec, ?5 updated_at, ?6 paused_at, ?7 pause_note, ?8 deleted_at.
-update jobs set name = ?2, version = ?3, spec = ?4, updated_at = ?5, paused_at = ?6, pause_note = ?7, deleted_at = ?8
+-- Writes the new definition of job ?1. Primary key: jobs. From ?2 on, the values of the edited columns (job_row.rs).
+update jobs set {{job_edited}}
  where id = ?1;

@@ -1,4 +1,4 @@
--- Inserts attempts that ended without ending their run. Primary keys: runs, attempts.
+-- Inserts attempts after which their runs wait again. Primary keys: runs, attempts.
 -- ?1 JSON array of [run, outcome, started_at, finished_at, error, output].
 insert into attempts (run, attempt, fence, node, started_at, finished_at, outcome, error, output, worker)
 select r.id, r.attempt, r.fence, r.node, coalesce(s.value ->> 2, r.started_at), s.value ->> 3, s.value ->> 1,

@@ -1,0 +1,203 @@
+//! Finds out who calls. The first credential of a request decides; a wrong one is an error, also while the API is open.
+//!
+//! ```text
+//! Authorization: Bearer etk_…   checksum, limit of failures, cache or store
+//!                Bearer etr_…   keyed hash over the claim, no store
+//! none                          a local caller, if the API is open
+//! ```
+
+use std::{net::IpAddr, time::Duration};
+
+use axum::{
+    RequestExt as _,
+    extract::{Path, Request},
+    http::{HeaderMap, HeaderName, header},
+};
+use everytick_domain::{
+    access::{Role, RunKey, Token, is_run_token},
+    ids::TenantId,
+};
+use ipnet::IpNet;
+
+use super::{
+    caller::{Caller, Rights},
+    limits::{Limiter, Rate, now},
+};
+use crate::{
+    Api,
+    error::{ApiError, Result},
+};
+
+/// The tenant in which an instance token acts.
+const TENANT: HeaderName = HeaderName::from_static("everytick-tenant");
+/// The only tenant of this release.
+const DEFAULT_TENANT: &str = "default";
+/// Most bytes of a credential. A longer header is no credential of this server.
+const CREDENTIAL_BYTES_MAX: usize = 256;
+
+/// Whether requests need a credential.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum AuthMode {
+    /// Once a credential was configured.
+    #[default]
+    Auto,
+    Required,
+    /// Never. For listeners on this machine only.
+    Open,
+}
+
+/// The limits of requests by caller, on this node.
+#[derive(Debug)]
+pub(super) struct Limits {
+    failures: Limiter<IpAddr>,
+    requests: Limiter<[u8; 32]>,
+    reports: Limiter<[u8; 32]>,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            failures: Limiter::new(Rate::one_per(Duration::from_secs(6), 10)),
+            requests: Limiter::new(Rate::per_second(50, 200)),
+            reports: Limiter::new(Rate::per_second(500, 1_000)),
+        }
+    }
+}
+
+/// Requests by which a worker keeps its claims have their own limit, so that a busy client does not lose them.
+const REPORTS: [&str; 6] = [
+    "/api/v1/runs/{id}/heartbeat",
+    "/api/v1/runs/{id}/log",
+    "/api/v1/runs/{id}/settle",
+    "/api/v1/runs/{id}/release",
+    "/api/v1/queues/{queue}/settle",
+    "/api/v1/queues/{queue}/claim",
+];
+
+impl Limits {
+    /// Refuses a caller that sends too many requests.
+    pub(super) fn check(&self, caller: &Caller, route: &str) -> Result<()> {
+        let Rights::Token { hash, .. } = &caller.rights else { return Ok(()) };
+        let limiter = if REPORTS.contains(&route) { &self.reports } else { &self.requests };
+        let taken = limiter.take(*hash.as_bytes(), now());
+        taken.map_err(|wait| ApiError::TooFast("this token sends too many requests".to_owned(), wait))
+    }
+
+    /// Counts a failed authentication.
+    fn fail(&self, ip: IpAddr) -> ApiError {
+        match self.failures.take(limited(ip), now()) {
+            Ok(()) => ApiError::Unauthenticated,
+            Err(wait) => too_many_failures(wait),
+        }
+    }
+
+    /// Refuses before the store is asked, once an address has failed too often.
+    fn check_failures(&self, ip: IpAddr) -> Result<()> {
+        let wait = self.failures.wait(&limited(ip), now());
+        if wait.is_zero() { Ok(()) } else { Err(too_many_failures(wait)) }
+    }
+}
+
+fn too_many_failures(wait: Duration) -> ApiError {
+    ApiError::TooFast("too many failed authentications from this address".to_owned(), wait)
+}
+
+/// The address that counts: of IPv6, the network that one customer gets.
+fn limited(ip: IpAddr) -> IpAddr {
+    match ip.to_canonical() {
+        IpAddr::V6(ip) if !ip.is_loopback() => {
+            let [a, b, c, d, ..] = ip.segments();
+            IpAddr::V6([a, b, c, d, 0, 0, 0, 0].into())
+        }
+        ip => ip,
+    }
+}
+
+/// A caller, and whether the request presented a credential.
+pub(super) async fn authenticate(
+    api: &Api,
+    limits: &Limits,
+    request: &mut Request,
+    ip: IpAddr,
+    id: &str,
+) -> Result<Caller> {
+    let Some(credential) = bearer(request.headers(), limits, ip)? else {
+        let open = match api.auth.mode {
+            AuthMode::Open => true,
+            AuthMode::Required => false,
+            AuthMode::Auto => !api.commands.access().is_required().await?,
+        };
+        if !open {
+            return Err(ApiError::Unauthenticated);
+        }
+        not_inside(request.headers())?;
+        return Ok(Caller::local(ip, id.to_owned()));
+    };
+    if is_run_token(&credential) {
+        not_inside(request.headers())?;
+        return run_caller(api.auth.run_key.as_ref(), &credential, request, ip, id)
+            .await
+            .ok_or_else(|| limits.fail(ip));
+    }
+    let Ok(token) = Token::parse(&credential) else { return Err(limits.fail(ip)) };
+    let (hash, access) = (token.hash(), api.commands.access());
+    // A known token is not a guess, so failures of other programs behind the same address do not affect it.
+    if !access.knows(&hash) {
+        limits.check_failures(ip)?;
+    }
+    let found = access.find(&hash).await?.filter(|found| allows_ip(&found.token.allowed_ips, ip));
+    let Some(found) = found else { return Err(limits.fail(ip)) };
+    access.note_use(&hash, ip.to_canonical().to_string());
+    let inside = inside(request.headers(), found.token.grant.role)?;
+    Ok(Caller::token(&found, inside, ip, id.to_owned()))
+}
+
+/// The credential of the header `Authorization`; `None` if there is no such header.
+fn bearer(headers: &HeaderMap, limits: &Limits, ip: IpAddr) -> Result<Option<String>> {
+    let mut values = headers.get_all(header::AUTHORIZATION).iter();
+    let Some(value) = values.next() else { return Ok(None) };
+    let text = value.to_str().ok().filter(|_| values.next().is_none());
+    let split = text.and_then(|text| text.split_once(' '));
+    let credential = split.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")).map(|(_, text)| text.trim());
+    match credential.filter(|text| !text.is_empty() && text.len() <= CREDENTIAL_BYTES_MAX) {
+        Some(credential) => Ok(Some(credential.to_owned())),
+        None => Err(limits.fail(ip)),
+    }
+}
+
+/// The claim that a run token names, if the path names the same run.
+async fn run_caller(
+    key: Option<&RunKey>,
+    credential: &str,
+    request: &mut Request,
+    ip: IpAddr,
+    id: &str,
+) -> Option<Caller> {
+    let Path(params) = request.extract_parts::<Path<Vec<(String, String)>>>().await.ok()?;
+    let (_, run) = params.into_iter().find(|(name, _)| name == "id")?;
+    let claim = key?.check(credential, run.parse().ok()?)?;
+    Some(Caller::run(claim, ip, id.to_owned()))
+}
+
+fn allows_ip(networks: &[String], ip: IpAddr) -> bool {
+    let ip = ip.to_canonical();
+    networks.is_empty() || networks.iter().any(|text| text.parse().is_ok_and(|network: IpNet| network.contains(&ip)))
+}
+
+/// The tenant in which an instance token acts. Only the role `instance` may choose one.
+fn inside(headers: &HeaderMap, role: Role) -> Result<Option<TenantId>> {
+    let Some(name) = headers.get(&TENANT) else { return Ok(None) };
+    match role {
+        Role::Instance if name == DEFAULT_TENANT => Ok(Some(TenantId::DEFAULT)),
+        Role::Instance => Err(ApiError::NotFound("tenant")),
+        _ => Err(not_chosen()),
+    }
+}
+
+fn not_inside(headers: &HeaderMap) -> Result<()> {
+    if headers.contains_key(&TENANT) { Err(not_chosen()) } else { Ok(()) }
+}
+
+fn not_chosen() -> ApiError {
+    ApiError::Forbidden("only an instance token may choose a tenant; remove the header everytick-tenant".to_owned())
+}

@@ -1,0 +1,104 @@
+//! Audit rows of denied requests. Each credential, or address without a valid one, gets a limited number of them; the next row
+//! has the number of those without a row.
+
+use std::{
+    collections::HashMap,
+    net::IpAddr,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use axum::http::{Method, StatusCode};
+use everytick_domain::ids::{TenantId, TokenId};
+use everytick_engine::types::{Actor, ActorKind};
+use serde_json::json;
+
+use super::{
+    caller::Caller,
+    limits::{Limiter, Rate, now},
+};
+use crate::Api;
+
+const PATH_CHARS_MAX: usize = 200;
+const KEYS_MAX: usize = 10_000;
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+enum Key {
+    Token(TokenId),
+    Address(IpAddr),
+}
+
+#[derive(Debug)]
+pub(super) struct Denials {
+    limiter: Limiter<Key>,
+    /// Denied requests without a row.
+    unlisted: Mutex<HashMap<Key, u64>>,
+}
+
+impl Default for Denials {
+    fn default() -> Self {
+        Self { limiter: Limiter::new(Rate::one_per(Duration::from_secs(1), 60)), unlisted: Mutex::default() }
+    }
+}
+
+/// A request that may be denied, as its audit row describes it.
+#[derive(Clone, Debug)]
+pub(super) struct Asked {
+    pub(super) method: Method,
+    pub(super) path: String,
+    pub(super) ip: IpAddr,
+    pub(super) request: String,
+}
+
+impl Denials {
+    /// Writes an audit row about a request that was answered 401 or 403 because of its credential. Without a credential there is
+    /// nothing to note.
+    pub(super) async fn note(&self, api: &Api, asked: &Asked, caller: Option<&Caller>, status: StatusCode) {
+        let anonymous = || Actor {
+            name: "anonymous".to_owned(),
+            kind: ActorKind::Anonymous,
+            token: None,
+            ip: Some(asked.ip),
+            request: Some(asked.request.clone()),
+        };
+        let (tenant, actor) = match caller {
+            Some(caller) => (caller.tenant, caller.actor.clone()),
+            None => (TenantId::DEFAULT, anonymous()),
+        };
+        let key = actor.token.map_or(Key::Address(asked.ip), Key::Token);
+        let Some(unlisted) = self.unlisted_before(key) else { return };
+        let path: String = asked.path.chars().take(PATH_CHARS_MAX).collect();
+        let detail = json!({ "status": status.as_u16(), "not_listed": unlisted }).to_string();
+        let subject = format!("{} {path}", asked.method);
+        if let Err(error) = api.commands.access().note_denied(tenant, &actor, &subject, &detail).await {
+            tracing::warn!(%error, "could not write the audit row of a denied request");
+        }
+    }
+
+    /// How many denied requests of this key have no row, if this one gets a row.
+    fn unlisted_before(&self, key: Key) -> Option<u64> {
+        let listed = self.limiter.take(key, now()).is_ok();
+        let mut unlisted = self.unlisted.lock().unwrap_or_else(PoisonError::into_inner);
+        if listed {
+            return Some(unlisted.remove(&key).unwrap_or(0));
+        }
+        if unlisted.len() < KEYS_MAX || unlisted.contains_key(&key) {
+            *unlisted.entry(key).or_default() += 1;
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sixty_rows_a_minute_and_then_a_count() {
+        let (denials, key) = (Denials::default(), Key::Address([10, 0, 0, 1].into()));
+        assert!((0..60).all(|_| denials.unlisted_before(key) == Some(0)));
+        assert_eq!((denials.unlisted_before(key), denials.unlisted_before(key)), (None, None));
+        assert_eq!(denials.unlisted.lock().unwrap().get(&key), Some(&2));
+        assert_eq!(denials.unlisted_before(Key::Address([10, 0, 0, 2].into())), Some(0), "another address");
+    }
+}

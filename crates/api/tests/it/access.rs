@@ -1,0 +1,538 @@
+//! Credentials: who is admitted, and what each role and scope may do. The matrix is the table of docs/reference/access.md, which
+//! each operation of the OpenAPI document must be in.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use axum::http::HeaderMap;
+use everytick_api::{Auth, AuthMode, openapi};
+use everytick_domain::{
+    access::{Grant, Lifetime, LifetimePolicy, Role, RunClaim, RunKey, Scope, Token},
+    ids::{Fence, RunId, TenantId, TokenId},
+    time::{DbTime, Span},
+};
+use everytick_store::{Actor, AuditFilter, Creator, NewToken, Store, TokenKey, TokenRecord};
+use serde_json::{Value, json};
+
+use crate::support::{Answer, Server, job};
+
+const TENANT: TenantId = TenantId::DEFAULT;
+
+fn grant(role: Role) -> Grant {
+    let queues = (role == Role::Worker).then(|| vec!["*".to_owned().try_into().unwrap()]);
+    let tenant = (role != Role::Instance).then_some(TENANT);
+    Grant { tenant, role, scope: Scope { queues, ..Scope::default() } }
+}
+
+/// A token that the store knows. Each needs its own number.
+async fn add(store: &Arc<dyn Store>, n: u8, grant: Grant, lifetime: Lifetime) -> (String, TokenRecord) {
+    let token = Token::from_random(&[n; 64]).unwrap();
+    let id = TokenId::new(DbTime::EPOCH, [n; 10]);
+    let key = TokenKey { hash: token.hash(), id, prefix: token.prefix().to_owned() };
+    let new = NewToken { key, name: format!("t{n}"), grant, allowed_ips: Vec::new(), lifetime };
+    let made = store.create_token(&Actor::local("test"), &Creator::Open, new).await.unwrap();
+    (token.expose().to_owned(), made)
+}
+
+async fn token(server: &Server, n: u8, grant: Grant) -> String {
+    add(&server.store, n, grant, Lifetime::For(Span::days(90))).await.0
+}
+
+async fn ask(server: &Server, token: &str, method: &str, path: &str, body: Value) -> Answer {
+    let bearer = format!("Bearer {token}");
+    let body = if body.is_null() { String::new() } else { body.to_string() };
+    server.call(method, path, &[("authorization", &bearer)], body).await
+}
+
+async fn get(server: &Server, token: &str, path: &str) -> Answer {
+    ask(server, token, "GET", path, Value::Null).await
+}
+
+fn scoped(role: Role, scope: Scope) -> Grant {
+    Grant { scope, ..grant(role) }
+}
+
+fn prefix(text: &str) -> Scope {
+    Scope { job_prefix: Some(text.to_owned()), ..Scope::default() }
+}
+
+fn queues(names: &[&str]) -> Scope {
+    Scope {
+        queues: Some(names.iter().map(|name| (*name).to_owned().try_into().unwrap()).collect()),
+        ..Scope::default()
+    }
+}
+
+/// Method and path of each row of the reference page, with a column for each role: viewer, operator, editor, admin, worker,
+/// instance.
+fn matrix() -> BTreeMap<(String, String), Vec<bool>> {
+    let page = include_str!("../../../../docs/reference/access.md");
+    let cells = |line: &str| line.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect::<Vec<_>>();
+    let rows = page.lines().filter(|line| line.starts_with("| ")).map(cells);
+    let rows =
+        rows.filter(|row| row.len() == 8 && ["GET", "POST", "PUT", "PATCH", "DELETE"].contains(&row[0].as_str()));
+    rows.map(|row| {
+        ((row[0].clone(), row[1].trim_matches('`').to_owned()), row[2..].iter().map(|cell| cell == "+").collect())
+    })
+    .collect()
+}
+
+fn operations() -> Vec<(String, String)> {
+    let document = serde_json::to_value(openapi()).unwrap();
+    let mut found = Vec::new();
+    for (path, item) in document["paths"].as_object().unwrap() {
+        for method in ["get", "post", "put", "patch", "delete"] {
+            if item.get(method).is_some() {
+                found.push((method.to_uppercase(), path.clone()));
+            }
+        }
+    }
+    found
+}
+
+#[tokio::test]
+async fn each_role_is_admitted_to_each_route_as_the_matrix_says() {
+    let server = Server::required().await;
+    let mut tokens = Vec::new();
+    for (n, role) in (1..).zip(Role::ALL) {
+        tokens.push((role, token(&server, n, grant(role)).await));
+    }
+    let (matrix, operations) = (matrix(), operations());
+    let listed: Vec<_> = matrix.keys().cloned().collect();
+    let mut served = operations.clone();
+    served.sort();
+    assert_eq!(listed, served, "docs/reference/access.md has one row for each operation");
+    for (method, path) in operations {
+        let row = &matrix[&(method.clone(), path.clone())];
+        let is_public = !path.starts_with("/api/v1/") && path != "/metrics";
+        let url = path.replace("{id}", "01a1e327-d180-8de1-8000-000000000000").replace(['{', '}'], "");
+        let body = if method == "GET" { String::new() } else { "{}".to_owned() };
+        let none = server.call(&method, &url, &[], body.clone()).await.status.as_u16();
+        assert_eq!(none == 401, !is_public, "{method} {path} without a credential: {none}");
+        for ((role, token), allowed) in tokens.iter().zip(row) {
+            let bearer = format!("Bearer {token}");
+            let answer = server.call(&method, &url, &[("authorization", &bearer)], body.clone()).await;
+            let status = answer.status.as_u16();
+            assert_ne!(status, 401, "{method} {path} as {role}");
+            assert_ne!(status, 429, "{method} {path} as {role}");
+            assert_eq!(status != 403, *allowed, "{method} {path} as {role}: {status} {}", answer.text);
+        }
+    }
+}
+
+#[tokio::test]
+async fn wrong_credentials_get_equal_answers_until_the_address_is_limited() {
+    let server = Server::required().await;
+    let (valid, _) = add(&server.store, 1, grant(Role::Viewer), Lifetime::For(Span::days(1))).await;
+    let (expired, _) = add(&server.store, 2, grant(Role::Viewer), Lifetime::For(Span::millis(0))).await;
+    let (revoked, record) = add(&server.store, 3, grant(Role::Viewer), Lifetime::Unlimited).await;
+    server.store.revoke_token(&Actor::local("test"), Some(TENANT), record.id).await.unwrap();
+    let unknown = Token::from_random(&[9; 64]).unwrap().expose().to_owned();
+    let mistyped = format!("{}x", &valid[..41]);
+    assert_eq!(get(&server, &valid, "/api/v1/jobs").await.status.as_u16(), 200);
+    let none = server.get("/api/v1/jobs").await;
+    assert_eq!((none.status.as_u16(), none.header("www-authenticate")), (401, "Bearer realm=\"everytick\""));
+    assert!(none.text.contains("urn:everytick:problem:unauthenticated"), "{}", none.text);
+    let in_query = server.get(&format!("/api/v1/jobs?access_token={valid}")).await;
+    assert_eq!((in_query.status, &in_query.text), (none.status, &none.text));
+    let long = "e".repeat(8_192);
+    let mut failed = 0;
+    for value in [
+        format!("Bearer {expired}"),
+        format!("Bearer {revoked}"),
+        format!("Bearer {unknown}"),
+        format!("Bearer {mistyped}"),
+        format!("Bearer {long}"),
+        format!("Basic {valid}"),
+        "Bearer ".to_owned(),
+        "Bearer etr_00".to_owned(),
+        valid.clone(),
+        "Bearer \u{fe}".to_owned(),
+    ] {
+        let answer = server.call("GET", "/api/v1/jobs", &[("authorization", &value)], "").await;
+        assert_eq!((answer.status.as_u16(), &answer.text), (401, &none.text), "{value}");
+        failed += 1;
+    }
+    assert_eq!(failed, 10);
+    let limited = get(&server, &unknown, "/api/v1/jobs").await;
+    assert_eq!((limited.status.as_u16(), limited.header("retry-after")), (429, "6"), "{}", limited.text);
+    assert_eq!(get(&server, &valid, "/api/v1/jobs").await.status.as_u16(), 200, "a known token is not affected");
+}
+
+#[tokio::test]
+async fn the_first_token_closes_an_open_api_and_revoking_the_last_keeps_it_closed() {
+    let server = Server::new().await;
+    let me = server.get("/api/v1/me").await.expect(200);
+    assert_eq!((&me["actor"], &me["role"], &me["tenant"]), (&json!("local"), &Value::Null, &json!("default")));
+    let made = server.post("/api/v1/tokens", json!({"name": "first", "role": "admin"})).await.expect(201);
+    let secret = made["token"].as_str().unwrap();
+    assert!(Token::parse(secret).is_ok() && secret.starts_with(made["prefix"].as_str().unwrap()));
+    assert_eq!(server.get("/api/v1/jobs").await.status.as_u16(), 401);
+    let me = get(&server, secret, "/api/v1/me").await.expect(200);
+    assert_eq!((&me["actor"], &me["role"]), (&json!("token:first"), &json!("admin")));
+    assert!(me["permissions"].as_array().unwrap().contains(&json!("manage")), "{me}");
+    let listed = get(&server, secret, "/api/v1/tokens").await.expect(200);
+    assert_eq!((listed["items"].as_array().unwrap().len(), &listed["items"][0]["name"]), (1, &json!("first")));
+    assert!(!listed.to_string().contains(secret));
+    let path = format!("/api/v1/tokens/{}", made["id"].as_str().unwrap());
+    ask(&server, secret, "DELETE", &path, Value::Null).await.expect(200);
+    assert_eq!(get(&server, secret, "/api/v1/jobs").await.status.as_u16(), 401, "it is revoked at once on this node");
+    assert_eq!(server.get("/api/v1/jobs").await.status.as_u16(), 401);
+}
+
+#[tokio::test]
+async fn a_token_is_never_stronger_than_its_creator() {
+    let server = Server::required().await;
+    let admin = token(&server, 1, grant(Role::Admin)).await;
+    let limited = token(&server, 2, scoped(Role::Admin, prefix("etl-"))).await;
+    let create = async |token: &str, body| ask(&server, token, "POST", "/api/v1/tokens", body).await;
+    let refused = create(&admin, json!({"name": "x", "role": "instance"})).await.expect(403);
+    assert_eq!(refused["errors"][0]["field"], "role", "{refused}");
+    let refused = create(&limited, json!({"name": "x", "role": "viewer"})).await.expect(403);
+    assert_eq!(refused["errors"][0]["field"], "scope", "{refused}");
+    let narrow = create(&limited, json!({"name": "x", "role": "viewer", "job_prefix": "etl-a"})).await.expect(201);
+    // Rotating a wider token would return its secret.
+    let wide = server.store.list_tokens(Some(TENANT), None, 1).await.unwrap().items[0].id;
+    for (method, path) in [
+        ("GET", format!("/api/v1/tokens/{wide}")),
+        ("DELETE", format!("/api/v1/tokens/{wide}")),
+        ("POST", format!("/api/v1/tokens/{wide}/rotate")),
+    ] {
+        ask(&server, &limited, method, &path, Value::Null).await.expect(404);
+    }
+    let seen = get(&server, &limited, "/api/v1/tokens").await.expect(200);
+    assert!(!seen.to_string().contains("\"t1\"") && seen.to_string().contains("\"x\""), "{seen}");
+    let path = format!("/api/v1/tokens/{}/rotate", narrow["id"].as_str().unwrap());
+    ask(&server, &limited, "POST", &path, Value::Null).await.expect(201);
+}
+
+#[tokio::test]
+async fn a_caller_rotates_its_own_token_with_an_overlap() {
+    let server = Server::required().await;
+    let viewer = token(&server, 1, grant(Role::Viewer)).await;
+    let me = get(&server, &viewer, "/api/v1/me").await.expect(200);
+    let path = format!("/api/v1/tokens/{}/rotate", me["token"]["id"].as_str().unwrap());
+    ask(&server, &viewer, "POST", &path, json!({"overlap": "8d"})).await.expect(422);
+    let fresh = ask(&server, &viewer, "POST", &path, json!({"overlap": "24h"})).await.expect(201);
+    let secret = fresh["token"].as_str().unwrap();
+    assert_eq!((&fresh["rotated_from"], &fresh["role"]), (&me["token"]["id"], &json!("viewer")));
+    assert_eq!(get(&server, secret, "/api/v1/jobs").await.status.as_u16(), 200);
+    let old = get(&server, &viewer, "/api/v1/jobs").await;
+    assert_eq!(old.status.as_u16(), 200);
+    assert!(!old.header("everytick-token-expires").is_empty(), "it expires soon");
+    let other = add(&server.store, 2, grant(Role::Viewer), Lifetime::Unlimited).await.1.id;
+    ask(&server, &viewer, "POST", &format!("/api/v1/tokens/{other}/rotate"), Value::Null).await.expect(403);
+    let path = format!("/api/v1/tokens/{}/rotate", fresh["id"].as_str().unwrap());
+    ask(&server, secret, "POST", &path, json!({"overlap": "0s"})).await.expect(201);
+    assert_eq!(get(&server, secret, "/api/v1/jobs").await.status.as_u16(), 401);
+}
+
+#[tokio::test]
+async fn a_wrong_token_request_names_each_field() {
+    let server = Server::new().await;
+    for (body, field) in [
+        (json!({"name": "", "role": "viewer"}), "name"),
+        (json!({"name": "x", "role": "root"}), "role"),
+        (json!({"name": "x", "role": "worker"}), "queues"),
+        (json!({"name": "x", "role": "worker", "queues": ["a b"]}), "queues"),
+        (json!({"name": "x", "role": "worker", "queues": ["a"], "job_prefix": "a"}), "job_prefix"),
+        (json!({"name": "x", "role": "viewer", "expires": "never"}), "expires"),
+        (json!({"name": "x", "role": "viewer", "expires": "367d"}), "expires"),
+        (json!({"name": "x", "role": "viewer", "expires": "soon"}), "expires"),
+        (json!({"name": "x", "role": "viewer", "allowed_ips": ["ten"]}), "allowed_ips"),
+        (json!({"name": "x", "role": "viewer", "tenant": "other"}), "tenant"),
+    ] {
+        let problem = server.post("/api/v1/tokens", body.clone()).await.expect(422);
+        assert_eq!(problem["errors"][0]["field"], field, "{body}: {problem}");
+    }
+    server.get("/api/v1/jobs").await.expect(200);
+}
+
+#[tokio::test]
+async fn a_token_is_accepted_only_from_its_networks() {
+    let server = Server::new().await;
+    let create = async |name: &str, network: &str| {
+        let body = json!({"name": name, "role": "admin", "allowed_ips": [network]});
+        server.post("/api/v1/tokens", body).await.expect(201)["token"].as_str().unwrap().to_owned()
+    };
+    // Requests of this test come from 127.0.0.1. The first token closes the API.
+    let elsewhere = create("elsewhere", "10.0.0.0/8").await;
+    assert_eq!(get(&server, &elsewhere, "/api/v1/jobs").await.status.as_u16(), 401);
+    let here = Grant { ..grant(Role::Admin) };
+    let token = Token::from_random(&[5; 64]).unwrap();
+    let key = TokenKey { hash: token.hash(), id: TokenId::new(DbTime::EPOCH, [5; 10]), prefix: "etk_".to_owned() };
+    let allowed_ips = vec!["127.0.0.1/32".to_owned()];
+    let new = NewToken { key, name: "here".to_owned(), grant: here, allowed_ips, lifetime: Lifetime::Unlimited };
+    server.store.create_token(&Actor::local("test"), &Creator::Open, new).await.unwrap();
+    assert_eq!(get(&server, token.expose(), "/api/v1/jobs").await.status.as_u16(), 200);
+}
+
+#[tokio::test]
+async fn a_read_only_token_changes_nothing() {
+    let server = Server::required().await;
+    let reads = Scope { read_only: true, ..Scope::default() };
+    let admin = token(&server, 1, scoped(Role::Admin, reads.clone())).await;
+    let instance = token(&server, 2, scoped(Role::Instance, reads)).await;
+    assert_eq!(get(&server, &admin, "/api/v1/jobs").await.status.as_u16(), 200);
+    assert_eq!(get(&server, &admin, "/api/v1/audit").await.status.as_u16(), 200);
+    ask(&server, &admin, "POST", "/api/v1/jobs", job("x")).await.expect(403);
+    ask(&server, &admin, "POST", "/api/v1/tokens", json!({"name": "x", "role": "viewer"})).await.expect(403);
+    assert_eq!(get(&server, &instance, "/metrics").await.status.as_u16(), 200);
+}
+
+#[tokio::test]
+async fn an_instance_token_acts_inside_a_tenant_only_by_name() {
+    let server = Server::required().await;
+    let (instance, admin) =
+        (token(&server, 1, grant(Role::Instance)).await, token(&server, 2, grant(Role::Admin)).await);
+    let inside = async |token: &str, tenant: &str, method: &str, path: &str, body: Value| {
+        let bearer = format!("Bearer {token}");
+        let body = if body.is_null() { String::new() } else { body.to_string() };
+        server.call(method, path, &[("authorization", &bearer), ("everytick-tenant", tenant)], body).await
+    };
+    get(&server, &instance, "/api/v1/jobs").await.expect(403);
+    inside(&instance, "default", "GET", "/api/v1/jobs", Value::Null).await.expect(200);
+    inside(&instance, "other", "GET", "/api/v1/jobs", Value::Null).await.expect(404);
+    inside(&admin, "default", "GET", "/api/v1/jobs", Value::Null).await.expect(403);
+    let made = json!({"name": "a", "role": "admin"});
+    let made = inside(&instance, "default", "POST", "/api/v1/tokens", made).await.expect(201);
+    assert_eq!((&made["tenant"], &made["created_by"]), (&json!("default"), &json!("token:t1")));
+    let more = json!({"name": "i2", "role": "instance"});
+    assert_eq!(inside(&instance, "default", "POST", "/api/v1/tokens", more).await.expect(201)["tenant"], Value::Null);
+    let seen =
+        |page: Value| page["items"].as_array().unwrap().iter().filter(|token| token["role"] == "instance").count();
+    assert_eq!(seen(inside(&instance, "default", "GET", "/api/v1/tokens", Value::Null).await.expect(200)), 2);
+    assert_eq!(seen(get(&server, &admin, "/api/v1/tokens").await.expect(200)), 0);
+}
+
+fn queue_job(name: &str, queue: &str) -> Value {
+    json!({"name": name, "target": {"queue": {"name": queue}}})
+}
+
+#[tokio::test]
+async fn a_job_prefix_hides_everything_else() {
+    let server = Server::new().await;
+    for name in ["a", "etl", "etl-", "etl-1", "etl.1", "f"] {
+        server.post("/api/v1/jobs", queue_job(name, "q")).await.expect(201);
+    }
+    let id = server.get("/api/v1/jobs/f").await.expect(200)["id"].as_str().unwrap().to_owned();
+    let theirs =
+        server.post("/api/v1/jobs/f/trigger", Value::Null).await.expect(201)["id"].as_str().unwrap().to_owned();
+    let own =
+        server.post("/api/v1/jobs/etl-1/trigger", Value::Null).await.expect(201)["id"].as_str().unwrap().to_owned();
+    let editor = token(&server, 1, scoped(Role::Editor, prefix("etl-"))).await;
+    let admin = token(&server, 2, scoped(Role::Admin, prefix("etl-"))).await;
+    let names = |page: &Value| -> Vec<String> {
+        page["items"].as_array().unwrap().iter().map(|job| job["name"].as_str().unwrap().to_owned()).collect()
+    };
+    let mut found = Vec::new();
+    let mut path = "/api/v1/jobs?limit=1".to_owned();
+    loop {
+        let page = get(&server, &editor, &path).await.expect(200);
+        found.extend(names(&page));
+        let Some(next) = page["next_cursor"].as_str() else { break };
+        path = format!("/api/v1/jobs?limit=1&cursor={next}");
+    }
+    assert_eq!(found, ["etl-", "etl-1"]);
+    get(&server, &editor, "/api/v1/jobs/etl-1").await.expect(200);
+    let unknown = get(&server, &editor, "/api/v1/jobs/zzz").await;
+    let hidden = get(&server, &editor, "/api/v1/jobs/f").await;
+    assert_eq!(
+        (hidden.status.as_u16(), hidden.text.replace("\"f\\\"", "")),
+        (404, unknown.text.replace("\"zzz\\\"", "")).clone(),
+        "no difference"
+    );
+    for (method, path, body) in [
+        ("GET", format!("/api/v1/jobs/{id}"), Value::Null),
+        ("GET", format!("/api/v1/jobs/{}", &id[..18]), Value::Null),
+        ("POST", "/api/v1/jobs/f/trigger".to_owned(), Value::Null),
+        ("DELETE", "/api/v1/jobs/f".to_owned(), Value::Null),
+        ("GET", "/api/v1/jobs/f/runs".to_owned(), Value::Null),
+        ("GET", format!("/api/v1/runs/{theirs}"), Value::Null),
+        ("GET", format!("/api/v1/runs/{}", &theirs[..20]), Value::Null),
+        ("POST", format!("/api/v1/runs/{theirs}/cancel"), Value::Null),
+        ("GET", "/api/v1/runs?job=f".to_owned(), Value::Null),
+    ] {
+        let answer = ask(&server, &editor, method, &path, body).await;
+        assert_eq!(answer.status.as_u16(), 404, "{method} {path}: {}", answer.text);
+    }
+    for (method, path, body, field) in [
+        ("GET", "/api/v1/runs", Value::Null, "job"),
+        ("GET", "/api/v1/flows", Value::Null, ""),
+        ("POST", "/api/v1/jobs", queue_job("g", "q"), "name"),
+        ("PATCH", "/api/v1/jobs/etl-1", json!({"name": "g"}), "name"),
+        ("PATCH", "/api/v1/jobs/etl-1", json!({"depends_on": ["f"]}), "depends_on"),
+        ("PUT", "/api/v1/queues/q", json!({}), ""),
+        ("PUT", "/api/v1/calendars/c", json!({"dates": []}), ""),
+    ] {
+        let refused = ask(&server, &editor, method, path, body).await.expect(403);
+        assert_eq!(refused["errors"][0]["field"], field, "{method} {path}: {refused}");
+    }
+    let line = format!("{}\n{}\n", queue_job("etl-2", "q"), queue_job("h", "q"));
+    let bearer = format!("Bearer {editor}");
+    let headers = [("authorization", bearer.as_str()), ("content-type", "application/x-ndjson")];
+    let answers = server.call("POST", "/api/v1/jobs/batch", &headers, line).await.text;
+    let statuses: Vec<u64> =
+        answers.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["status"].as_u64().unwrap()).collect();
+    assert_eq!(statuses, [201, 403], "{answers}");
+    get(&server, &editor, &format!("/api/v1/runs/{own}")).await.expect(200);
+    get(&server, &editor, "/api/v1/runs?job=etl-1").await.expect(200);
+    ask(&server, &editor, "POST", "/api/v1/jobs", queue_job("etl-3", "q")).await.expect(201);
+    get(&server, &admin, "/api/v1/audit").await.expect(403);
+    get(&server, &admin, "/api/v1/audit?subject=f").await.expect(404);
+    get(&server, &admin, "/api/v1/audit?subject=etl-1").await.expect(200);
+}
+
+#[tokio::test]
+async fn a_worker_token_works_only_on_its_queues() {
+    let server = Server::new().await;
+    for (name, queue) in [("mine", "mail-1"), ("theirs", "other")] {
+        server.post("/api/v1/jobs", queue_job(name, queue)).await.expect(201);
+        server.post(&format!("/api/v1/jobs/{name}/trigger"), Value::Null).await.expect(201);
+    }
+    let all = token(&server, 1, grant(Role::Worker)).await;
+    let worker = token(&server, 2, scoped(Role::Worker, queues(&["mail-*"]))).await;
+    let viewer = token(&server, 3, scoped(Role::Viewer, queues(&["mail-*"]))).await;
+    let claim = async |token: &str, queue: &str| {
+        let body = json!({"worker": "w", "limit": 1});
+        ask(&server, token, "POST", &format!("/api/v1/queues/{queue}/claim"), body).await
+    };
+    claim(&worker, "other").await.expect(404);
+    let theirs = claim(&all, "other").await.expect(200)["runs"][0].clone();
+    let mine = claim(&worker, "mail-1").await.expect(200)["runs"][0].clone();
+    let (id, fence) = (theirs["id"].as_str().unwrap(), &theirs["fence"]);
+    for (what, body) in [
+        ("heartbeat", json!({"fence": fence})),
+        ("log", json!({"fence": fence, "text": "x"})),
+        ("settle", json!({"fence": fence, "outcome": "succeeded"})),
+        ("release", json!({"fence": fence})),
+    ] {
+        let refused = ask(&server, &worker, "POST", &format!("/api/v1/runs/{id}/{what}"), body).await;
+        assert_eq!(refused.status.as_u16(), 404, "{what}: {}", refused.text);
+    }
+    let result = |run: &Value| json!({"run": run["id"], "fence": run["fence"], "outcome": "succeeded"});
+    let batch = json!({"settles": [result(&theirs), result(&mine)]});
+    let settled = ask(&server, &worker, "POST", "/api/v1/queues/mail-1/settle", batch.clone()).await.expect(200);
+    let statuses = |answer: &Value| {
+        answer["results"].as_array().unwrap().iter().map(|one| one["status"].as_u64().unwrap()).collect::<Vec<_>>()
+    };
+    assert_eq!(statuses(&settled), [404, 200], "{settled}");
+    let again = ask(&server, &worker, "POST", "/api/v1/queues/mail-1/settle", batch).await.expect(200);
+    assert_eq!(statuses(&again), [404, 200], "a repeat gets the same answer");
+    ask(&server, &all, "POST", &format!("/api/v1/runs/{id}/heartbeat"), json!({"fence": fence})).await.expect(200);
+    let seen = get(&server, &viewer, "/api/v1/queues").await.expect(200);
+    assert_eq!((seen["items"].as_array().unwrap().len(), &seen["items"][0]["name"]), (1, &json!("mail-1")));
+    get(&server, &viewer, "/api/v1/queues/other").await.expect(404);
+}
+
+#[tokio::test]
+async fn a_run_token_works_on_its_claim_and_nothing_else() {
+    let key = RunKey::from_bytes([7; 32]);
+    let auth = Auth::new(AuthMode::Required, LifetimePolicy::default(), Some(key.clone()));
+    let server = Server::with_auth(auth).await;
+    let worker = token(&server, 1, grant(Role::Worker)).await;
+    let editor = token(&server, 2, grant(Role::Editor)).await;
+    ask(&server, &editor, "POST", "/api/v1/jobs", queue_job("j", "q")).await.expect(201);
+    let mut claims = Vec::new();
+    for _ in 0..2 {
+        ask(&server, &editor, "POST", "/api/v1/jobs/j/trigger", json!({"force": true})).await.expect(201);
+    }
+    for _ in 0..2 {
+        let body = json!({"worker": "w", "limit": 1});
+        claims.extend(
+            ask(&server, &worker, "POST", "/api/v1/queues/q/claim", body).await.expect(200)["runs"]
+                .as_array()
+                .unwrap()
+                .clone(),
+        );
+    }
+    let claim = |run: &Value| RunClaim {
+        tenant: TENANT,
+        run: run["id"].as_str().unwrap().parse::<RunId>().unwrap(),
+        fence: Fence::from_raw(run["fence"].as_i64().unwrap()),
+    };
+    let (run, other) = (&claims[0], &claims[1]);
+    let token = key.token(claim(run));
+    let path = |run: &Value, what: &str| format!("/api/v1/runs/{}/{what}", run["id"].as_str().unwrap());
+    let fence = json!({"fence": run["fence"]});
+    ask(&server, &token, "POST", &path(run, "heartbeat"), fence.clone()).await.expect(200);
+    ask(&server, &token, "POST", &path(run, "log"), json!({"fence": run["fence"], "text": "x"})).await.expect(200);
+    ask(&server, &token, "POST", &path(other, "heartbeat"), json!({"fence": other["fence"]})).await.expect(401);
+    ask(&server, &token, "POST", &path(run, "heartbeat"), json!({"fence": run["fence"].as_i64().unwrap() + 1}))
+        .await
+        .expect(403);
+    for (method, path) in [("GET", path(run, "log")), ("POST", path(run, "cancel"))] {
+        ask(&server, &token, method, &path, Value::Null).await.expect(403);
+    }
+    ask(&server, &token, "GET", "/api/v1/jobs", Value::Null).await.expect(401);
+    let old = key.token(RunClaim { fence: Fence::from_raw(1), ..claim(run) });
+    ask(&server, &old, "POST", &path(run, "heartbeat"), json!({"fence": 1})).await.expect(409);
+    let settle = json!({"fence": run["fence"], "outcome": "succeeded"});
+    assert_eq!(ask(&server, &token, "POST", &path(run, "settle"), settle).await.expect(200)["state"], "succeeded");
+}
+
+#[tokio::test]
+async fn a_token_has_a_rate_of_requests() {
+    let server = Server::required().await;
+    let (busy, other) = (token(&server, 1, grant(Role::Viewer)).await, token(&server, 2, grant(Role::Viewer)).await);
+    let mut limited = None;
+    for _ in 0..2_000 {
+        let answer = get(&server, &busy, "/api/v1/me").await;
+        if answer.status.as_u16() == 429 {
+            limited = Some(answer);
+            break;
+        }
+    }
+    let limited = limited.expect("a limit");
+    assert!(limited.text.contains("rate-limited") && limited.header("retry-after") == "1", "{}", limited.text);
+    get(&server, &other, "/api/v1/me").await.expect(200);
+}
+
+#[tokio::test]
+async fn changes_and_denied_requests_are_audited_with_their_origin() {
+    let server = Server::required().await;
+    let editor = token(&server, 1, grant(Role::Editor)).await;
+    let bearer = format!("Bearer {editor}");
+    let headers = [("authorization", bearer.as_str()), ("everytick-request-id", "r-1")];
+    server.call("POST", "/api/v1/jobs", &headers, queue_job("j", "q").to_string()).await.expect(201);
+    server.call("GET", "/api/v1/tokens?secret=in-the-query", &headers, "").await.expect(403);
+    get(&server, "etk_wrong", "/api/v1/jobs").await.expect(401);
+    let rows = server.store.list_audit(TENANT, &AuditFilter::default(), None, 10).await.unwrap().items;
+    let id = Some(TokenId::new(DbTime::EPOCH, [1; 10]));
+    let of = |row: &everytick_store::AuditRecord| {
+        (row.action.clone(), row.result.clone(), row.actor.clone(), row.token, row.ip.clone())
+    };
+    let here = Some("127.0.0.1".to_owned());
+    let row = |action: &str, result: &str, actor: &str, token| {
+        (action.to_owned(), result.to_owned(), actor.to_owned(), token, here.clone())
+    };
+    assert_eq!(of(&rows[0]), row("denied", "denied", "anonymous", None));
+    assert_eq!(of(&rows[1]), row("denied", "denied", "token:t1", id));
+    assert_eq!((rows[1].subject.as_str(), rows[1].request.as_deref()), ("GET /api/v1/tokens", Some("r-1")));
+    assert_eq!(of(&rows[2]), row("create", "ok", "token:t1", id));
+    assert_eq!(rows[2].request.as_deref(), Some("r-1"));
+}
+
+/// Plants a token and looks for it everywhere that the process writes.
+#[tokio::test]
+async fn no_token_is_stored_or_shown_again() {
+    let server = Server::new().await;
+    let made = server.post("/api/v1/tokens", json!({"name": "canary", "role": "admin"})).await.expect(201);
+    let secret = made["token"].as_str().unwrap().to_owned();
+    let mut texts = Vec::new();
+    for path in ["/api/v1/me", "/api/v1/tokens", "/api/v1/audit", "/api/v1/jobs/none", "/api/v1/cluster", "/metrics"] {
+        texts.push(get(&server, &secret, path).await);
+    }
+    let path = format!("/api/v1/tokens/{}", made["id"].as_str().unwrap());
+    texts.push(get(&server, &secret, &path).await);
+    texts.push(ask(&server, &secret, "DELETE", &path, Value::Null).await);
+    texts.push(get(&server, &secret, "/api/v1/jobs").await);
+    for answer in &texts {
+        let headers: &HeaderMap = &answer.headers;
+        assert!(!answer.text.contains(&secret) && !format!("{headers:?}").contains(&secret), "{}", answer.text);
+    }
+    let random = &secret.as_bytes()[8..];
+    for file in std::fs::read_dir(server.dir.path()).unwrap() {
+        let bytes = std::fs::read(file.unwrap().path()).unwrap();
+        assert!(!bytes.windows(random.len()).any(|window| window == random), "the database has the token");
+    }
+}

@@ -1,0 +1,246 @@
+//! Credentials of callers: looks up tokens, with a cache, and changes them.
+//!
+//! A cached answer is at most [`CACHED_FOR`] old, and a change that this process makes or hears of empties the cache. So a
+//! revoked token ends within that time on every node, and a request with a cached token costs no query.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use everytick_domain::{
+    access::{Grant, Lifetime, Token, TokenHash},
+    ids::{TenantId, TokenId},
+    time::{DbTime, Span},
+};
+use everytick_store::{
+    Actor, Creator, NewToken, Page, Result, Store, StoreError, TokenKey, TokenOwner, TokenRecord, USE_NOTED_EVERY,
+};
+
+use crate::{Hints, clock::MonoTime, commands::Entropy};
+
+/// How long a node answers from its memory.
+pub const CACHED_FOR: Duration = Duration::from_secs(5);
+/// How many tokens a node remembers.
+const CACHED_MAX: usize = 10_000;
+
+/// A token as a request uses it.
+#[derive(Clone, Debug)]
+pub struct Credential {
+    pub token: Arc<TokenRecord>,
+    /// At least this time on the database clock.
+    pub now: DbTime,
+}
+
+/// What a new token may do, and for how long.
+#[derive(Clone, Debug)]
+pub struct TokenRequest {
+    pub name: String,
+    pub grant: Grant,
+    pub allowed_ips: Vec<String>,
+    pub lifetime: Lifetime,
+}
+
+/// The credentials of one process. Cheap to clone.
+#[derive(Clone)]
+pub struct Access(Arc<Inner>);
+
+struct Inner {
+    store: Arc<dyn Store>,
+    hints: Hints,
+    entropy: Arc<dyn Entropy>,
+    cache: Mutex<Cache>,
+}
+
+#[derive(Default)]
+struct Cache {
+    /// The `Hints::access_version` of the entries.
+    version: u64,
+    tokens: HashMap<TokenHash, Cached>,
+    required: Option<(bool, MonoTime)>,
+}
+
+struct Cached {
+    token: Arc<TokenRecord>,
+    read_at: DbTime,
+    read: MonoTime,
+    /// When its use was last stored.
+    noted: Option<MonoTime>,
+    /// Set when the entry must be read again. It stays, because the token is known to be one.
+    stale: bool,
+}
+
+impl std::fmt::Debug for Access {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Access").finish_non_exhaustive()
+    }
+}
+
+impl Access {
+    pub(crate) fn new(store: Arc<dyn Store>, hints: Hints, entropy: Arc<dyn Entropy>) -> Self {
+        Self(Arc::new(Inner { store, hints, entropy, cache: Mutex::default() }))
+    }
+
+    /// The cache, without what has changed since.
+    fn cache(&self) -> MutexGuard<'_, Cache> {
+        let mut cache = self.0.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        let version = self.0.hints.access_version();
+        if cache.version != version {
+            cache.version = version;
+            cache.required = None;
+            cache.tokens.values_mut().for_each(|cached| cached.stale = true);
+        }
+        cache
+    }
+
+    /// Whether every request needs a credential. Costs a query every [`CACHED_FOR`].
+    pub async fn is_required(&self) -> Result<bool> {
+        let cached = self.cache().required;
+        if let Some((required, read)) = cached
+            && MonoTime::now().since(read) < CACHED_FOR
+        {
+            return Ok(required);
+        }
+        let version = self.0.hints.access_version();
+        let required = self.0.store.auth_required().await?;
+        let mut cache = self.cache();
+        if cache.version == version {
+            cache.required = Some((required, MonoTime::now()));
+        }
+        Ok(required)
+    }
+
+    /// Whether this process has seen the token, perhaps long ago. A caller with a known token is not guessing.
+    #[must_use]
+    pub fn knows(&self, hash: &TokenHash) -> bool {
+        self.cache().tokens.contains_key(hash)
+    }
+
+    /// The valid token with this hash.
+    pub async fn find(&self, hash: &TokenHash) -> Result<Option<Credential>> {
+        if let Some(cached) = self.cached(hash) {
+            return Ok(valid(cached));
+        }
+        let version = self.0.hints.access_version();
+        let (found, now) = self.0.store.find_token(hash).await?;
+        let mut cache = self.cache();
+        let Some(token) = found.map(Arc::new).filter(|token| token.is_live(now)) else {
+            cache.tokens.remove(hash);
+            return Ok(None);
+        };
+        let noted = cache.tokens.get(hash).and_then(|cached| cached.noted);
+        if cache.tokens.len() >= CACHED_MAX && !cache.tokens.contains_key(hash) {
+            cache.evict();
+        }
+        let stale = cache.version != version;
+        let entry = Cached { token: token.clone(), read_at: now, read: MonoTime::now(), noted, stale };
+        cache.tokens.insert(*hash, entry);
+        Ok(Some(Credential { token, now }))
+    }
+
+    fn cached(&self, hash: &TokenHash) -> Option<Credential> {
+        let cache = self.cache();
+        let cached = cache.tokens.get(hash).filter(|cached| !cached.stale)?;
+        let age = MonoTime::now().since(cached.read);
+        let now = cached.read_at.plus(Span::from(age));
+        (age < CACHED_FOR).then(|| Credential { token: cached.token.clone(), now })
+    }
+
+    /// Stores when and from where a token was used, at most once a minute. The request does not wait for it.
+    pub fn note_use(&self, hash: &TokenHash, ip: String) {
+        let mut cache = self.cache();
+        let now = MonoTime::now();
+        let Some(cached) = cache.tokens.get_mut(hash) else { return };
+        if cached.noted.is_some_and(|noted| now.since(noted) < Duration::from(USE_NOTED_EVERY)) {
+            return;
+        }
+        cached.noted = Some(now);
+        let (id, store) = (cached.token.id, self.0.store.clone());
+        drop(cache);
+        tokio::spawn(async move {
+            if let Err(error) = store.note_token_used(id, &ip).await {
+                tracing::debug!(%error, token = %id, "could not store the use of a token");
+            }
+        });
+    }
+
+    /// Creates a token. Returns it with its secret text, which is stored nowhere.
+    pub async fn create(&self, actor: &Actor, creator: &Creator, ask: TokenRequest) -> Result<(Token, TokenRecord)> {
+        let (token, key) = self.fresh().await?;
+        let TokenRequest { name, grant, allowed_ips, lifetime } = ask;
+        let new = NewToken { key, name, grant, allowed_ips, lifetime };
+        let made = self.0.store.create_token(actor, creator, new).await;
+        self.0.hints.access_changed();
+        Ok((token, made?))
+    }
+
+    pub async fn rotate(
+        &self,
+        actor: &Actor,
+        owner: TokenOwner,
+        id: TokenId,
+        overlap: Span,
+    ) -> Result<(Token, TokenRecord)> {
+        let (token, key) = self.fresh().await?;
+        let made = self.0.store.rotate_token(actor, owner, id, key, overlap).await;
+        self.0.hints.access_changed();
+        Ok((token, made?))
+    }
+
+    pub async fn revoke(&self, actor: &Actor, owner: TokenOwner, id: TokenId) -> Result<TokenRecord> {
+        let revoked = self.0.store.revoke_token(actor, owner, id).await;
+        self.0.hints.access_changed();
+        revoked
+    }
+
+    pub async fn get(&self, owner: TokenOwner, id: TokenId) -> Result<TokenRecord> {
+        self.0.store.get_token(owner, id).await
+    }
+
+    pub async fn list(
+        &self,
+        owner: TokenOwner,
+        after: Option<TokenId>,
+        limit: usize,
+    ) -> Result<Page<TokenRecord, TokenId>> {
+        self.0.store.list_tokens(owner, after, limit).await
+    }
+
+    /// Writes the audit row of a denied request.
+    pub async fn note_denied(&self, tenant: TenantId, actor: &Actor, subject: &str, detail: &str) -> Result<()> {
+        self.0.store.note_denied(tenant, actor, "denied", subject, detail).await
+    }
+
+    async fn fresh(&self) -> Result<(Token, TokenKey)> {
+        let now = self.0.store.now().await?;
+        new_token(now, self.0.entropy.as_ref())
+    }
+}
+
+/// A random token and what the store keeps of it.
+pub fn new_token(now: DbTime, entropy: &dyn Entropy) -> Result<(Token, TokenKey)> {
+    let (mut random, mut id) = ([0; 64], [0; 10]);
+    entropy.fill(&mut random);
+    entropy.fill(&mut id);
+    let source = || "too few random bytes".into();
+    let token =
+        Token::from_random(&random).ok_or_else(|| StoreError::Failed { doing: "make a token", source: source() })?;
+    let key = TokenKey { hash: token.hash(), id: TokenId::new(now, id), prefix: token.prefix().to_owned() };
+    Ok((token, key))
+}
+
+fn valid(credential: Credential) -> Option<Credential> {
+    credential.token.is_live(credential.now).then_some(credential)
+}
+
+impl Cache {
+    /// Makes room: removes the older half of the entries. A full cache is rare, so the cost of the sort does not matter.
+    fn evict(&mut self) {
+        let mut reads: Vec<MonoTime> = self.tokens.values().map(|cached| cached.read).collect();
+        reads.sort_unstable();
+        if let Some(middle) = reads.get(reads.len() / 2).copied() {
+            self.tokens.retain(|_, cached| cached.read > middle);
+        }
+    }
+}

@@ -1,0 +1,2 @@
+-- Reads setting $1. Primary key: settings.
+select value from settings where name = $1;

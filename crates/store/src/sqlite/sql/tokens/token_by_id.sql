@@ -1,0 +1,5 @@
+-- Reads the token with id ?1. Index: tokens_id.
+select hash, id, tenant, name, prefix, role, scope, allowed_ips, created_at, created_by, expires_at, last_used_at,
+       last_used_ip, revoked_at, rotated_from
+  from tokens
+ where id = ?1;

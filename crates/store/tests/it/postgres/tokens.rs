@@ -1,0 +1,53 @@
+//! The first token in a cluster: a node that checks no tokens would serve everybody.
+
+use everytick_domain::{
+    access::{Grant, Lifetime, Token},
+    ids::TokenId,
+    time::Span,
+};
+use everytick_store::{
+    Creator, NewToken, StoreError, TokenKey, TokenStore as _,
+    conformance::{START, TENANT, actor},
+};
+use sqlx::{Connection, PgConnection};
+
+use super::{Opened, bench};
+
+fn token() -> NewToken {
+    let token = Token::from_random(&[1; 64]).unwrap();
+    let key = TokenKey { hash: token.hash(), id: TokenId::new(START, [1; 10]), prefix: token.prefix().to_owned() };
+    let (grant, lifetime) = (Grant::admin(TENANT), Lifetime::For(Span::days(1)));
+    NewToken { key, name: "first".to_owned(), grant, allowed_ips: Vec::new(), lifetime }
+}
+
+/// The step that a release must know.
+async fn works_from(opened: &Opened) -> (i32, i32) {
+    let mut look = PgConnection::connect(&opened.database.url).await.unwrap();
+    let step = "select step, works_from from schema_steps where name = 'access'";
+    sqlx::query_as(step).fetch_one(&mut look).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_first_token_is_refused_while_a_node_of_an_earlier_release_is_alive() {
+    let opened = bench().await;
+    opened.bench.join("old", 1).await;
+    opened.bench.join("new", 2).await;
+    let mut old = PgConnection::connect(&opened.database.url).await.unwrap();
+    let join = "update leases set checks_tokens = false where node = 'old'";
+    sqlx::raw_sql(join).execute(&mut old).await.unwrap();
+    let refused = opened.store.create_token(&actor(), &Creator::First, token()).await.unwrap_err();
+    assert!(matches!(&refused, StoreError::Conflict(why) if why.message.contains(": old;")), "{refused:?}");
+    assert!(!opened.store.auth_required().await.unwrap());
+    assert_eq!(works_from(&opened).await.1, 1);
+    sqlx::raw_sql("update leases set ended = true where node = 'old'").execute(&mut old).await.unwrap();
+    opened.store.create_token(&actor(), &Creator::First, token()).await.unwrap();
+}
+
+#[tokio::test]
+async fn from_the_first_token_on_an_earlier_release_cannot_start() {
+    let opened = bench().await;
+    opened.bench.join("new", 1).await;
+    opened.store.create_token(&actor(), &Creator::First, token()).await.unwrap();
+    let (step, works_from) = works_from(&opened).await;
+    assert_eq!(works_from, step);
+}

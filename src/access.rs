@@ -1,0 +1,137 @@
+//! Credentials at the start of a node: the bootstrap token of a container, and the tokens by which the user who runs a node with
+//! `--enable-shell` keeps using it without a login.
+
+use std::{fs, path::Path};
+
+use anyhow::Context as _;
+use everytick_api::AuthMode;
+use everytick_domain::{
+    access::{Grant, Lifetime, LifetimePolicy, Role, Scope, Token},
+    ids::{TenantId, TokenId},
+};
+use everytick_engine::{commands::Entropy, new_token};
+use everytick_store::{Actor, Creator, NewToken, Store, StoreError, TokenKey};
+use reqwest::Url;
+
+use crate::{
+    config::{Auth, Settings},
+    credentials::{self, Entry, Stored},
+    failure::Failure,
+};
+
+const BOOTSTRAP: &str = "bootstrap";
+
+/// How the API authenticates its callers.
+pub(crate) const fn mode(settings: &Settings) -> AuthMode {
+    match settings.auth {
+        Auth::Open => AuthMode::Open,
+        Auth::Required => AuthMode::Required,
+        // Commands of the server's user must not be open to other users of the machine.
+        Auth::Auto if runs_commands(settings) => AuthMode::Required,
+        Auth::Auto => AuthMode::Auto,
+    }
+}
+
+/// Whether callers of this node can let it run commands.
+const fn runs_commands(settings: &Settings) -> bool {
+    settings.enable_shell && settings.roles.api
+}
+
+/// Creates the credentials that the settings ask for. `server` is the address under which commands reach this node.
+pub(crate) async fn prepare(
+    settings: &Settings,
+    store: &dyn Store,
+    entropy: &dyn Entropy,
+    server: &str,
+) -> anyhow::Result<()> {
+    if let Some(path) = &settings.bootstrap_token_file {
+        bootstrap(store, entropy, path, settings.lifetimes()).await?;
+    }
+    if settings.auth == Auth::Auto && runs_commands(settings) {
+        let server: Url = server.parse().context("the address of the node")?;
+        return own_tokens(settings, store, entropy, &server).await;
+    }
+    Ok(())
+}
+
+/// Stores the token in the file as the first one. Later starts find a credential and ignore it.
+async fn bootstrap(
+    store: &dyn Store,
+    entropy: &dyn Entropy,
+    path: &Path,
+    lifetimes: LifetimePolicy,
+) -> anyhow::Result<()> {
+    let wrong = |what: String| Failure::usage(format!("--bootstrap-token-file: {}: {what}", path.display()));
+    if store.auth_required().await? {
+        tracing::info!("a credential exists, so --bootstrap-token-file is ignored; it can be removed");
+        return Ok(());
+    }
+    let text = fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
+    let token = Token::parse(text.trim()).map_err(|error| wrong(error.to_string()))?;
+    let mut random = [0; 10];
+    entropy.fill(&mut random);
+    let id = TokenId::new(store.now().await?, random);
+    let key = TokenKey { hash: token.hash(), id, prefix: token.prefix().to_owned() };
+    let (grant, name) = (Grant::admin(TenantId::DEFAULT), BOOTSTRAP.to_owned());
+    let lifetime = lifetimes.lifetime(None).map_err(|invalid| wrong(invalid.to_string()))?;
+    let new = NewToken { key, name, grant, allowed_ips: Vec::new(), lifetime };
+    match store.create_token(&Actor::local("local"), &Creator::First, new).await {
+        Ok(_) => tracing::info!("created the token {BOOTSTRAP:?} with the role admin from --bootstrap-token-file"),
+        // Another node was faster, or a node of an earlier release is alive.
+        Err(StoreError::Conflict(why)) => tracing::warn!("--bootstrap-token-file is ignored: {why}"),
+        Err(error) => return Err(error).context("could not create the bootstrap token"),
+    }
+    Ok(())
+}
+
+/// Makes sure that the user who runs this node has a credential for it, until an operator creates one.
+async fn own_tokens(settings: &Settings, store: &dyn Store, entropy: &dyn Entropy, server: &Url) -> anyhow::Result<()> {
+    let Some(path) = credentials::path() else {
+        tracing::warn!(
+            "no credential was created, because neither HOME nor XDG_CONFIG_HOME is set: stop this node and run \
+             `everytick token create first --role admin` with its database"
+        );
+        return Ok(());
+    };
+    let (key, admin) = (credentials::key(server), format!("local-admin@{}", settings.node_name));
+    let stored = Stored::load(&path)?;
+    if let Some(entry) = known(&stored, store, &admin).await? {
+        if stored.servers.get(&key) != Some(&entry) {
+            credentials::change(&path, |stored| _ = stored.servers.insert(key, entry))?;
+        }
+        return Ok(());
+    }
+    let now = store.now().await?;
+    let (token, admin_key) = new_token(now, entropy)?;
+    let (worker_token, worker_key) = new_token(now, entropy)?;
+    let new = |key, name, role, scope| {
+        let grant = Grant { tenant: Some(TenantId::DEFAULT), role, scope };
+        NewToken { key, name, grant, allowed_ips: Vec::new(), lifetime: Lifetime::Unlimited }
+    };
+    let every_queue = "*".to_owned().try_into().map_err(Failure::usage)?;
+    let worker = format!("local-worker@{}", settings.node_name);
+    let queues = Scope { queues: Some(vec![every_queue]), ..Scope::default() };
+    let tokens =
+        vec![new(admin_key, admin, Role::Admin, Scope::default()), new(worker_key, worker, Role::Worker, queues)];
+    if !store.create_node_tokens(&Actor::node(&settings.node_name), tokens).await? {
+        tracing::info!("requests need a token: an operator has created one");
+        return Ok(());
+    }
+    let worker_token = Some(worker_token.expose().to_owned());
+    let entry = Entry { token: token.expose().to_owned(), worker_token };
+    credentials::change(&path, |stored| _ = stored.servers.insert(key, entry))?;
+    tracing::info!(file = %path.display(), "requests need a token: one for this user is in the file");
+    Ok(())
+}
+
+/// The entry with this node's valid token, under whatever address it was stored.
+async fn known(stored: &Stored, store: &dyn Store, name: &str) -> anyhow::Result<Option<Entry>> {
+    for entry in stored.servers.values() {
+        let Ok(token) = Token::parse(&entry.token) else { continue };
+        let (found, now) = store.find_token(&token.hash()).await?;
+        if found.is_some_and(|token| token.name == name && token.is_live(now)) {
+            return Ok(Some(entry.clone()));
+        }
+    }
+    Ok(None)
+}

@@ -1,0 +1,381 @@
+//! `everytick token`: creates, lists, revokes and rotates API tokens, and creates the first one without a server.
+
+use std::{path::PathBuf, sync::Arc};
+
+use clap::{Args, Subcommand};
+use everytick_domain::{
+    access::{Grant, Lifetime, LifetimePolicy, Role, Scope},
+    ids::TenantId,
+    time::Span,
+};
+use everytick_engine::new_token;
+use everytick_store::{
+    Actor, Creator, Limits, NewToken, PostgresOptions, PostgresStore, SqliteStore, Store, SystemClock,
+};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::fit;
+use crate::{
+    client::Client,
+    config::{DatabaseSource, DatabaseUrl, File, database},
+    failure::{Exit, Failure},
+    node::OsEntropy,
+    output::{self, Output, Text},
+};
+
+const CREATE_HELP: &str = "\
+Examples:
+  everytick token create ci --role operator --expires 30d
+  everytick token create mailer --role worker --queue mail --queue 'mail-*'
+  everytick token create etl --role editor --job-prefix etl-
+  everytick token create first --role admin --data-dir everytick-data
+  everytick token create first --role instance --database-url-file /run/secrets/database
+
+The token is printed once and stored nowhere. The first token closes an open server: from then on every request needs a token.
+With --data-dir or --database-url the command creates the first token in the database itself. A SQLite file must not be open in a
+server. Once a credential exists, further tokens need a server.";
+
+const LIST_HELP: &str = "\
+Examples:
+  everytick token list
+  everytick token list -o json | jq -r '.items[] | [.name, .expires_at] | @tsv'";
+
+const REVOKE_HELP: &str = "\
+Examples:
+  everytick token revoke ci
+
+Takes effect on all nodes within 5 s.";
+
+const ROTATE_HELP: &str = "\
+Examples:
+  everytick token rotate ci
+  everytick token rotate ci --overlap 0s
+
+Prints a new token with the same name, role and scope. The old one stays valid for --overlap.";
+
+const GENERATE_HELP: &str = "\
+Examples:
+  everytick token generate > token
+
+Prints a random token that no server knows, for --bootstrap-token-file. Needs no server.";
+
+/// The header with which an instance token acts inside a tenant.
+const TENANT: &str = "everytick-tenant";
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TokenCommand {
+    /// Create a token and print it
+    #[command(after_help = CREATE_HELP)]
+    Create(Box<Create>),
+    /// List the tokens that are not revoked
+    #[command(after_help = LIST_HELP)]
+    List(List),
+    /// Revoke a token
+    #[command(after_help = REVOKE_HELP)]
+    Revoke(Revoke),
+    /// Replace a token by a new one with the same role and scope, and print it
+    #[command(after_help = ROTATE_HELP)]
+    Rotate(Rotate),
+    /// Print a random token for the first start of a server
+    #[command(after_help = GENERATE_HELP)]
+    Generate(Generate),
+}
+
+impl TokenCommand {
+    /// Whether the command works on a database, or without any server.
+    pub(crate) fn is_offline(&self) -> bool {
+        match self {
+            Self::Create(create) => create.offline.is_set(),
+            Self::Generate(_) => true,
+            Self::List(_) | Self::Revoke(_) | Self::Rotate(_) => false,
+        }
+    }
+
+    pub(crate) async fn run_offline(self, file: &File, out: Output) -> anyhow::Result<()> {
+        match self {
+            Self::Create(create) => create.offline(file, out).await,
+            _ => Ok(println_secret(&generate()?)?),
+        }
+    }
+
+    pub(crate) async fn run(self, client: &Client, out: Output) -> anyhow::Result<()> {
+        match self {
+            Self::Create(create) => create.online(client, out).await,
+            Self::List(list) => list.run(client, out).await,
+            Self::Revoke(revoke) => revoke.run(client, out).await,
+            Self::Rotate(rotate) => rotate.run(client, out).await,
+            Self::Generate(_) => Ok(println_secret(&generate()?)?),
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Generate {}
+
+fn generate() -> anyhow::Result<String> {
+    let (token, _) = new_token(everytick_domain::time::DbTime::EPOCH, &OsEntropy)?;
+    Ok(token.expose().to_owned())
+}
+
+fn println_secret(text: &str) -> std::io::Result<()> {
+    use std::io::Write as _;
+    writeln!(std::io::stdout().lock(), "{text}")
+}
+
+/// The database in which the first token is created.
+#[derive(Debug, Args)]
+pub(crate) struct Offline {
+    /// Create the first token in the SQLite database in this directory, without a server
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data_dir: Option<PathBuf>,
+    /// Create the first token in this database: sqlite:<file> or postgres://...
+    #[arg(long, value_name = "URL")]
+    pub(crate) database_url: Option<String>,
+    /// Read the database URL from this file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) database_url_file: Option<PathBuf>,
+}
+
+impl Offline {
+    pub(crate) fn is_set(&self) -> bool {
+        self.data_dir.is_some() || self.database_url.is_some() || self.database_url_file.is_some()
+    }
+
+    /// Opens the database, and migrates its schema.
+    pub(crate) async fn open(self, file: &File) -> anyhow::Result<Box<dyn Store>> {
+        let source = DatabaseSource { url: self.database_url, url_file: self.database_url_file };
+        Ok(match database(source, self.data_dir, file)? {
+            DatabaseUrl::Sqlite(file) => {
+                Box::new(SqliteStore::open(file, Arc::new(SystemClock), Limits::default()).await?)
+            }
+            DatabaseUrl::Postgres(url) => {
+                let options = PostgresOptions { connections_max: 1, transaction_pooler: true, ..Default::default() };
+                Box::new(PostgresStore::connect(&url, options, Limits::default()).await?)
+            }
+        })
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Create {
+    /// The name of the token, in lists and in the audit trail
+    #[arg(value_name = "NAME")]
+    name: String,
+    /// What the token may do: viewer, operator, editor, admin, worker or instance
+    #[arg(long, value_name = "ROLE")]
+    role: Role,
+    /// Claim runs only of this queue, or of all queues that begin like PREFIX*; repeatable
+    #[arg(long, value_name = "QUEUE")]
+    queue: Vec<String>,
+    /// See and change only jobs whose names begin with this
+    #[arg(long, value_name = "PREFIX")]
+    job_prefix: Option<String>,
+    /// Change nothing
+    #[arg(long)]
+    read_only: bool,
+    /// The token expires after this duration, or never [default: 90d]
+    #[arg(long, value_name = "DURATION|never")]
+    expires: Option<String>,
+    /// Accept the token only from this network; repeatable
+    #[arg(long, value_name = "CIDR")]
+    allow_ip: Vec<String>,
+    /// With an instance token: create the token in this tenant
+    #[arg(long, value_name = "TENANT")]
+    tenant: Option<String>,
+    #[command(flatten)]
+    offline: Offline,
+}
+
+impl Create {
+    async fn online(self, client: &Client, out: Output) -> anyhow::Result<()> {
+        let mut body = json!({ "name": self.name, "role": self.role.name(), "read_only": self.read_only });
+        let mut set = |name: &str, value: Option<Value>| {
+            if let (Some(value), Some(fields)) = (value, body.as_object_mut()) {
+                fields.insert(name.to_owned(), value);
+            }
+        };
+        set("queues", (!self.queue.is_empty()).then(|| json!(self.queue)));
+        set("job_prefix", self.job_prefix.map(Value::from));
+        set("expires", self.expires.map(Value::from));
+        set("allowed_ips", (!self.allow_ip.is_empty()).then(|| json!(self.allow_ip)));
+        let answer = client.post(&["tokens"]).header_some(TENANT, self.tenant).json(&body)?.send().await?;
+        print_new(&answer, out)
+    }
+
+    async fn offline(self, file: &File, out: Output) -> anyhow::Result<()> {
+        if self.tenant.is_some() || !self.allow_ip.is_empty() {
+            return Err(
+                Failure::usage("--tenant and --allow-ip need a server, not --data-dir or --database-url").into()
+            );
+        }
+        let wrong = |invalid: everytick_domain::invalid::Invalid| Failure::usage(format!("--{invalid}"));
+        let queues = self.queue.into_iter().map(TryInto::try_into).collect::<Result<Vec<_>, String>>();
+        let queues = queues.map_err(|wrong| Failure::usage(format!("--queue: {wrong}")))?;
+        let queues = (!queues.is_empty()).then_some(queues);
+        let tenant = (self.role != Role::Instance).then_some(TenantId::DEFAULT);
+        let scope = Scope { queues, job_prefix: self.job_prefix, read_only: self.read_only };
+        let grant = Grant { tenant, role: self.role, scope };
+        grant.check().map_err(wrong)?;
+        let asked = match self.expires.as_deref() {
+            None => None,
+            Some("never") => Some(Lifetime::Unlimited),
+            Some(text) => {
+                let span = text.parse::<Span>().map_err(|wrong| Failure::usage(format!("--expires: {wrong}")))?;
+                Some(Lifetime::For(span))
+            }
+        };
+        let lifetime = LifetimePolicy::default().lifetime(asked).map_err(wrong)?;
+        let store = self.offline.open(file).await?;
+        let (token, key) = new_token(store.now().await?, &OsEntropy)?;
+        let new = NewToken { key, name: self.name, grant, allowed_ips: Vec::new(), lifetime };
+        let made = store.create_token(&Actor::local("local"), &Creator::First, new).await;
+        let made = made.map_err(|error| Failure::new(Exit::Conflict, error.to_string()))?;
+        if out.is_json() {
+            let (id, role) = (made.id, made.grant.role);
+            return Ok(out.json(&json!({ "token": token.expose(), "id": id, "name": made.name, "role": role }))?);
+        }
+        note_once();
+        Ok(println_secret(token.expose())?)
+    }
+}
+
+/// Prints the token of an answer: on stdout only the token, for `token=$(...)`.
+fn print_new(answer: &crate::client::Answer, out: Output) -> anyhow::Result<()> {
+    #[derive(Deserialize)]
+    struct New {
+        token: String,
+    }
+    if out.is_json() {
+        return Ok(out.json(answer)?);
+    }
+    note_once();
+    Ok(println_secret(&answer.read::<New>()?.token)?)
+}
+
+fn note_once() {
+    output::note_line("store the token now: it is not shown again");
+}
+
+/// The fields of a token that the table shows.
+#[derive(Debug, Deserialize)]
+struct Listed {
+    id: String,
+    name: String,
+    prefix: String,
+    role: String,
+    queues: Option<Vec<String>>,
+    job_prefix: Option<String>,
+    read_only: bool,
+    expires_at: Option<String>,
+    last_used_at: Option<String>,
+}
+
+impl Listed {
+    fn scope(&self) -> String {
+        let queues = self.queues.iter().flatten().map(|queue| format!("queue {queue}"));
+        let jobs = self.job_prefix.iter().map(|prefix| format!("jobs {prefix}*"));
+        let reads = self.read_only.then(|| "read only".to_owned());
+        queues.chain(jobs).chain(reads).collect::<Vec<_>>().join(", ")
+    }
+}
+
+const TOKENS_MAX: usize = 10_000;
+
+async fn listed(client: &Client, tenant: Option<String>) -> anyhow::Result<crate::client::Page> {
+    client.get(&["tokens"]).header_some(TENANT, tenant).list(TOKENS_MAX, None).await
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct List {
+    /// With an instance token: list the tokens of this tenant
+    #[arg(long, value_name = "TENANT")]
+    tenant: Option<String>,
+}
+
+impl List {
+    async fn run(self, client: &Client, out: Output) -> anyhow::Result<()> {
+        let page = listed(client, self.tenant).await?;
+        if out.is_json() {
+            return Ok(out.json(&page)?);
+        }
+        let tokens: Vec<Listed> = page.read()?;
+        let row = |token: &Listed| {
+            vec![
+                Text::strong(&token.name),
+                Text::plain(&token.role),
+                Text::plain(token.scope()),
+                Text::plain(format!("{}…", token.prefix)),
+                out.time_of(token.expires_at.as_ref()),
+                out.time_of(token.last_used_at.as_ref()),
+                Text::plain(&token.id),
+            ]
+        };
+        let header = ["NAME", "ROLE", "SCOPE", "TOKEN", "EXPIRES", "LAST USED", "ID"];
+        fit::table(out, &header, tokens.iter().map(row).collect(), &[(2, SCOPE_MIN)])
+    }
+}
+
+const SCOPE_MIN: usize = 8;
+
+/// The id of a token that a user names.
+async fn id_of(client: &Client, text: &str, tenant: Option<String>) -> anyhow::Result<String> {
+    let tokens: Vec<Listed> = listed(client, tenant).await?.read()?;
+    let now = tokens.iter().filter(|token| token.id == text || token.name == text);
+    let found: Vec<&Listed> = now.collect();
+    match found.as_slice() {
+        [one] => Ok(one.id.clone()),
+        [] => {
+            Err(Failure::new(Exit::NotFound, format!("no token is named {text:?}; `everytick token list` lists them"))
+                .into())
+        }
+        several => {
+            let ids = several.iter().map(|token| token.id.as_str()).collect::<Vec<_>>().join(", ");
+            Err(Failure::new(Exit::Conflict, format!("several tokens are named {text:?}; write one of {ids}")).into())
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Revoke {
+    /// The name or the id of the token
+    #[arg(value_name = "NAME|ID")]
+    token: String,
+    /// With an instance token: the tenant of the token
+    #[arg(long, value_name = "TENANT")]
+    tenant: Option<String>,
+}
+
+impl Revoke {
+    async fn run(self, client: &Client, out: Output) -> anyhow::Result<()> {
+        let id = id_of(client, &self.token, self.tenant.clone()).await?;
+        let answer = client.delete(&["tokens", &id]).header_some(TENANT, self.tenant).send().await?;
+        if out.is_json() {
+            return Ok(out.json(&answer)?);
+        }
+        output::note_line(&format!("revoked {}", answer.read::<Listed>()?.name));
+        Ok(())
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Rotate {
+    /// The name or the id of the token
+    #[arg(value_name = "NAME|ID")]
+    token: String,
+    /// The old token stays valid for this long, at most 7d [default: 1d]
+    #[arg(long, value_name = "DURATION")]
+    overlap: Option<Span>,
+    /// With an instance token: the tenant of the token
+    #[arg(long, value_name = "TENANT")]
+    tenant: Option<String>,
+}
+
+impl Rotate {
+    async fn run(self, client: &Client, out: Output) -> anyhow::Result<()> {
+        let id = id_of(client, &self.token, self.tenant.clone()).await?;
+        let request = client.post(&["tokens", &id, "rotate"]).header_some(TENANT, self.tenant);
+        let body = self.overlap.map_or_else(|| json!({}), |overlap| json!({ "overlap": overlap.to_string() }));
+        print_new(&request.json(&body)?.send().await?, out)
+    }
+}

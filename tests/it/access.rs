@@ -1,0 +1,210 @@
+//! Credentials from outside: the first token in each way, the modes, logins, and where tokens must not appear.
+
+use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
+
+use everytick_store::conformance::server::{Database, Server as Postgres};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::support::{Done, Server, everytick, everytick_command, wait_for, with_stdin};
+
+fn database() -> Database {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(Postgres::shared().blank())
+}
+
+/// A command of another user: one with credentials of its own.
+fn other_user(server: &Server, args: &[&str]) -> Done {
+    let mut command = server.command(args);
+    command.env("XDG_CONFIG_HOME", server.dir().join("other")).output().unwrap().into()
+}
+
+/// A command with a token in the environment.
+fn with_token(server: &Server, token: &str, args: &[&str]) -> Done {
+    let mut command = server.command(args);
+    command.env("XDG_CONFIG_HOME", server.dir().join("none")).env("EVERYTICK_TOKEN", token.trim());
+    command.output().unwrap().into()
+}
+
+fn create(server: &Server, name: &str, more: &[&str]) -> String {
+    server.everytick(&[&["token", "create", name], more].concat()).ok().trim().to_owned()
+}
+
+#[test]
+fn a_server_is_open_until_the_first_token_and_stays_closed_without_one() {
+    let server = Server::start();
+    assert!(server.everytick(&["whoami"]).ok().contains("the server is open"));
+    let token = create(&server, "first", &["--role", "admin"]);
+    assert!(token.starts_with("etk_") && token.len() == 42, "{token}");
+    let refused = server.everytick(&["job", "list"]).failed(1);
+    assert!(refused.contains("everytick login"), "{refused}");
+    with_stdin(&mut server.command(&["login"]), &token).ok();
+    let file = server.dir().join("config/everytick/credentials.toml");
+    assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    assert!(server.everytick(&["whoami"]).ok().contains("token:first, role admin"));
+    assert_eq!(other_user(&server, &["job", "list"]).code, 1);
+    server.everytick(&["token", "revoke", "first"]).ok();
+    assert_eq!(server.everytick(&["job", "list"]).code, 1);
+    server.everytick(&["logout"]).ok();
+    assert!(!fs::read_to_string(&file).unwrap().contains("etk_"));
+    let server = Server::builder().dir(server.stop().0).start();
+    assert_eq!(server.everytick(&["job", "list"]).code, 1, "no token is left, and the server stays closed");
+}
+
+#[test]
+fn with_shell_the_user_that_runs_the_server_needs_no_login_and_others_get_401() {
+    let server = Server::builder().flags(&["--enable-shell"]).start();
+    server.everytick(&["job", "create", "j", "--every", "1h", "--shell", "true"]).ok();
+    let me = server.everytick(&["whoami", "-o", "json"]).json();
+    assert!(me["actor"].as_str().unwrap().starts_with("token:local-admin@"), "{me}");
+    assert_eq!(other_user(&server, &["job", "list"]).code, 1);
+    // Another address after a restart: the token moves with the server.
+    let server = Server::builder().flags(&["--enable-shell"]).dir(server.stop().0).start();
+    server.everytick(&["job", "get", "j"]).ok();
+    let tokens = server.everytick(&["token", "list", "-o", "json"]).json();
+    assert_eq!(tokens["items"].as_array().unwrap().len(), 2, "one for commands, one for workers: {tokens}");
+    // Once an operator has created a token, a start creates no more.
+    create(&server, "ops", &["--role", "admin"]);
+    let dir = server.stop().0;
+    fs::remove_file(dir.path().join("config/everytick/credentials.toml")).unwrap();
+    let server = Server::builder().flags(&["--enable-shell"]).dir(dir).start();
+    assert_eq!(server.everytick(&["job", "list"]).code, 1);
+}
+
+#[test]
+fn a_worker_claims_with_its_own_token_and_its_command_does_not_see_it() {
+    let server = Server::builder().flags(&["--enable-shell"]).start();
+    server.everytick(&["job", "create", "q", "--queue", "mail"]).ok();
+    let token = create(&server, "mailer", &["--role", "worker", "--queue", "mail"]);
+    let seen = server.dir().join("seen");
+    let script = format!("echo \"[$EVERYTICK_TOKEN]\" >> {}", seen.display());
+    let args = ["worker", "--queue", "mail", "--", "sh", "-c", &script];
+    for given in [None, Some(&token)] {
+        let mut command = server.command(&args);
+        if let Some(token) = given {
+            command.env("XDG_CONFIG_HOME", server.dir().join("none")).env("EVERYTICK_TOKEN", token);
+        }
+        let mut worker = command.stderr(std::process::Stdio::null()).spawn().unwrap();
+        server.everytick(&["job", "trigger", "q", "--wait"]).ok();
+        worker.kill().unwrap();
+        worker.wait().unwrap();
+    }
+    assert_eq!(fs::read_to_string(&seen).unwrap(), "[]\n[]\n");
+}
+
+#[test]
+fn the_first_token_is_created_in_a_sqlite_file_without_a_server() {
+    let dir = tempfile::tempdir().unwrap();
+    let create = |name: &str| {
+        let args = ["token", "create", name, "--role", "admin", "--data-dir", "data"];
+        Done::from(everytick_command(dir.path()).args(args).output().unwrap())
+    };
+    let token = create("first").ok();
+    let again = create("second").failed(4);
+    assert!(again.contains("a credential exists"), "{again}");
+    let server = Server::builder().dir(dir).start();
+    assert_eq!(server.everytick(&["job", "list"]).code, 1);
+    with_token(&server, &token, &["job", "list"]).ok();
+    // A token in the environment is sent only to a server that is named next to it.
+    let mut command = everytick_command(server.dir());
+    let elsewhere: Done = command.env("EVERYTICK_TOKEN", "nonsense").args(["job", "list"]).output().unwrap().into();
+    assert!(!elsewhere.stderr.contains("EVERYTICK_TOKEN"), "{elsewhere:?}");
+    let dir = server.stop().0;
+    let reset = ["access", "reset", "--data-dir", "data"];
+    Done::from(everytick_command(dir.path()).args(reset).output().unwrap()).ok();
+    let server = Server::builder().dir(dir).start();
+    server.everytick(&["job", "list"]).ok();
+}
+
+#[test]
+fn the_first_token_is_created_in_postgresql_and_revocation_reaches_other_nodes() {
+    let database = database();
+    let url = everytick_url_file(&database);
+    let file = url.path().join("url").display().to_string();
+    let args = ["token", "create", "first", "--role", "instance", "--database-url-file", &file];
+    let instance = everytick(&args).ok();
+    let node = |name: &str| Server::builder().flags(&["--database-url-file", &file, "--node-name", name]).start();
+    let (a, b) = (node("a"), node("b"));
+    assert_eq!(with_token(&a, &instance, &["job", "list"]).code, 1, "an instance token belongs to no tenant");
+    let create = ["token", "create", "ops", "--role", "admin", "--tenant", "default"];
+    let admin = with_token(&a, &instance, &create).ok();
+    with_token(&b, &admin, &["job", "list"]).ok();
+    with_token(&a, &admin, &["token", "revoke", "ops"]).ok();
+    wait_for("the revocation on the other node", || (with_token(&b, &admin, &["job", "list"]).code == 1).then_some(()));
+    with_token(&b, &instance, &["whoami"]).ok();
+}
+
+fn everytick_url_file(database: &Database) -> TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("url"), &database.url).unwrap();
+    dir
+}
+
+#[test]
+fn a_container_gets_its_first_token_from_a_file_and_ignores_it_later() {
+    let token = everytick(&["token", "generate"]).ok();
+    let secret = tempfile::tempdir().unwrap();
+    let path = secret.path().join("token");
+    fs::write(&path, &token).unwrap();
+    let start = |dir: TempDir| {
+        Server::builder().env("EVERYTICK_BOOTSTRAP_TOKEN_FILE", &path.display().to_string()).dir(dir).start()
+    };
+    let server = start(tempfile::tempdir().unwrap());
+    with_token(&server, &token, &["job", "create", "j", "--queue", "q"]).ok();
+    fs::write(&path, everytick(&["token", "generate"]).ok()).unwrap();
+    let server = start(server.stop().0);
+    server.wait_for_log("it can be removed");
+    with_token(&server, &token, &["job", "get", "j"]).ok();
+    let tokens: Value = with_token(&server, &token, &["token", "list", "-o", "json"]).json();
+    assert_eq!(tokens["items"].as_array().unwrap().len(), 1, "{tokens}");
+}
+
+#[test]
+fn an_open_api_is_set_only_by_a_flag_and_logs_a_warning() {
+    let server = Server::builder().flags(&["--auth", "open", "--enable-shell"]).start();
+    server.wait_for_log("--auth open");
+    other_user(&server, &["job", "list"]).ok();
+    create(&server, "first", &["--role", "admin"]);
+    other_user(&server, &["job", "list"]).ok();
+    let mut command = everytick_command(Path::new("/tmp"));
+    let refused: Done = command.env("EVERYTICK_AUTH", "open").args(["serve"]).output().unwrap().into();
+    assert!(refused.failed(2).contains("only on the command line"));
+}
+
+/// Plants a token and looks for it in everything that the server and the commands write.
+#[test]
+fn a_token_is_in_no_log_and_no_file_of_the_server() {
+    let server = Server::builder().flags(&["--log-level", "trace"]).start();
+    let token = create(&server, "canary", &["--role", "admin"]);
+    let mut shown = String::new();
+    for args in [
+        &["whoami", "-o", "json"][..],
+        &["token", "list", "-o", "json"],
+        &["audit", "-o", "json"],
+        &["job", "get", "none"],
+        &["token", "create", "canary", "--role", "admin"],
+        &["job", "list", "--cursor", "wrong"],
+    ] {
+        let done = with_token(&server, &token, args);
+        shown += &format!("{}{}", done.stdout, done.stderr);
+    }
+    let wrong = with_token(&server, &token[..41], &["job", "list"]);
+    let secret = &token[8..];
+    assert!(!shown.contains(secret) && !wrong.stderr.contains(&secret[..30]), "{shown}{wrong:?}");
+    let (dir, _, log) = server.stop();
+    assert!(!log.contains(secret), "the log has the token");
+    for file in fs::read_dir(dir.path().join("data")).unwrap() {
+        let bytes = fs::read(file.unwrap().path()).unwrap();
+        assert!(!bytes.windows(secret.len()).any(|window| window == secret.as_bytes()), "the data has the token");
+    }
+}
+
+#[test]
+fn a_token_is_not_sent_over_http_to_another_machine() {
+    let token = everytick(&["token", "generate"]).ok();
+    let dir = tempfile::tempdir().unwrap();
+    let mut command = everytick_command(dir.path());
+    command.env("EVERYTICK_TOKEN", token.trim()).args(["--server", "http://192.0.2.1:8640", "job", "list"]);
+    let refused = Done::from(command.output().unwrap()).failed(2);
+    assert!(refused.contains("https://") && !refused.contains(token.trim()), "{refused}");
+}
