@@ -63,6 +63,8 @@ pub struct CompactSpec<'a> {
     keep: Option<Span>,
     #[serde(skip_serializing_if = "Option::is_none")]
     depends_on: Option<Cow<'a, [DependsOn]>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    payload_secrets: Option<bool>,
 }
 
 impl std::fmt::Debug for CompactSpec<'_> {
@@ -95,6 +97,7 @@ impl<'a> CompactSpec<'a> {
             max_per_key,
             keep,
             depends_on,
+            payload_secrets,
         } = spec;
         let (cron, every) = schedule.as_ref().map_or((None, None), plain_timing);
         let http = plain_http(target);
@@ -121,6 +124,7 @@ impl<'a> CompactSpec<'a> {
             max_per_key: unless(*max_per_key, 1),
             keep: *keep,
             depends_on: (!depends_on.is_empty()).then_some(Cow::Borrowed(depends_on)),
+            payload_secrets: unless(*payload_secrets, false),
         }
     }
 
@@ -160,6 +164,7 @@ impl<'a> CompactSpec<'a> {
             max_per_key: self.max_per_key.unwrap_or(1),
             keep: self.keep,
             depends_on: self.depends_on.map(Cow::into_owned).unwrap_or_default(),
+            payload_secrets: self.payload_secrets.unwrap_or(false),
             target,
         })
     }
@@ -190,8 +195,9 @@ fn plain_timing(schedule: &ScheduleSpec) -> PlainTiming<'_> {
 /// The URL, if the target is a plain POST without headers and unsigned.
 fn plain_http(target: &TargetSpec) -> Option<&str> {
     let TargetSpec::Http(http) = target else { return None };
-    let HttpTarget { url, method, headers, secret } = http;
-    (*method == HttpMethod::Post && headers.is_empty() && secret.is_none()).then_some(url)
+    let HttpTarget { url, method, headers, secret, client_cert } = http;
+    let has_secrets = secret.is_some() || client_cert.is_some();
+    (*method == HttpMethod::Post && headers.is_empty() && !has_secrets).then_some(url)
 }
 
 #[cfg(test)]
@@ -271,6 +277,8 @@ mod tests {
             Box::new(|spec| spec.concurrency_key = KeyExpression::try_from("payload.a".to_owned()).ok()),
             Box::new(|spec| spec.max_per_key = 2),
             Box::new(|spec| spec.keep = Some(Span::days(1))),
+            Box::new(|spec| spec.payload_secrets = true),
+            Box::new(move |spec| spec.target = http(|http| http.client_cert = Some("{{ secrets.c }}".into()))),
         ];
         for change in changes {
             let mut spec = plain();

@@ -24,6 +24,7 @@ pub mod redrive;
 pub mod retry;
 pub mod run;
 pub mod schedule;
+pub mod secret;
 pub mod splitmix;
 pub mod target;
 pub mod time;

@@ -4,7 +4,7 @@ use super::{
     CATCH_UP_RUNS_MAX, DESCRIPTION_BYTES_MAX, JobSpec, KEEP_MAX, LABEL_BYTES_MAX, LABELS_MAX, LATE_AFTER_MAX,
     MAX_CONCURRENT_MAX, NAME_BYTES_MAX, Overlap, PAYLOAD_BYTES_MAX, PRIORITY_MAX, QUEUE_LIMIT_MAX, TIMEOUT_MAX,
 };
-use crate::{flow, home, ids::JobId, invalid::Invalid, schedule::Timing, time::Span};
+use crate::{flow, home, ids::JobId, invalid::Invalid, schedule::Timing, secret, time::Span};
 
 impl JobSpec {
     /// All errors in the fields that this module checks.
@@ -19,6 +19,7 @@ impl JobSpec {
         }
         self.check_keep(&mut found);
         found.0.extend(flow::problems(self));
+        found.0.extend(secret::uses(self).err().unwrap_or_default());
         found.0.extend(self.retry.problems().into_iter().map(|invalid| invalid.under("retry")));
         found.0
     }

@@ -78,6 +78,14 @@ pub struct JobSpec {
     /// The parent jobs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub depends_on: Vec<DependsOn>,
+    /// Whether references to secrets in the strings of the payload are filled in at delivery.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub payload_secrets: bool,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+const fn is_false(flag: &bool) -> bool {
+    !*flag
 }
 
 const fn one() -> u32 {
@@ -166,6 +174,7 @@ impl JobSpec {
             max_per_key: 1,
             keep: None,
             depends_on: Vec::new(),
+            payload_secrets: false,
             target,
         }
     }

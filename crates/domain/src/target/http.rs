@@ -5,7 +5,10 @@ use std::{collections::BTreeMap, fmt};
 use serde::{Deserialize, Serialize};
 
 use super::{Destination, TargetRules};
-use crate::time::Span;
+use crate::{
+    secret::{Host, Place, Text},
+    time::Span,
+};
 
 /// Upper limit of an HTTP job's `timeout`: a request occupies a slot and a connection for as long as it lasts.
 pub const HTTP_TIMEOUT_MAX: Span = Span::hours(1);
@@ -18,13 +21,16 @@ pub struct HttpTarget {
     pub headers: BTreeMap<String, String>,
     /// The Standard Webhooks secret (`whsec_...`); `None`: requests are not signed.
     pub secret: Option<String>,
+    /// A reference to the secret with the client certificate and its key in PEM.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client_cert: Option<String>,
 }
 
 impl HttpTarget {
     /// A POST to `url`, without headers and unsigned.
     #[must_use]
     pub const fn post(url: String) -> Self {
-        Self { url, method: HttpMethod::Post, headers: BTreeMap::new(), secret: None }
+        Self { url, method: HttpMethod::Post, headers: BTreeMap::new(), secret: None, client_cert: None }
     }
 }
 
@@ -39,6 +45,22 @@ impl TargetRules for HttpTarget {
 
     fn destination(&self) -> Option<Destination> {
         Some(Destination::of(&self.url))
+    }
+
+    fn host(&self) -> Option<Host> {
+        Host::of_url(&self.url)
+    }
+
+    fn texts<'a>(&'a self, each: &mut dyn FnMut(Text<'a>)) {
+        each(Text { field: "url", entry: None, text: &self.url, place: Place::Query });
+        for (name, text) in &self.headers {
+            each(Text { field: "headers", entry: Some(name), text, place: Place::Anywhere });
+        }
+        for (field, text) in [("secret", &self.secret), ("client_cert", &self.client_cert)] {
+            if let Some(text) = text {
+                each(Text { field, entry: None, text, place: Place::Whole });
+            }
+        }
     }
 }
 

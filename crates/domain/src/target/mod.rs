@@ -17,7 +17,11 @@ pub use self::{
     queue::QueueTarget,
     shell::{Command, ShellTarget},
 };
-use crate::{retry::RetryPolicy, time::Span};
+use crate::{
+    retry::RetryPolicy,
+    secret::{Host, Text},
+    time::Span,
+};
 
 /// The registry of targets: one line per kind, with its variant of [`TargetSpec`], its stored form and its name. The name is
 /// the key in JSON, the label in metrics and the module of the targets crate. Calls `$callback!` with all lines; the API and
@@ -64,6 +68,14 @@ pub(crate) trait TargetRules {
     fn queue(&self) -> Option<&str> {
         None
     }
+
+    /// The host that receives a delivery, and so its secrets; `None` if the node itself does.
+    fn host(&self) -> Option<Host> {
+        None
+    }
+
+    /// Calls `each` with every text in which a user may write a reference to a secret, right or wrong.
+    fn texts<'a>(&'a self, _each: &mut dyn FnMut(Text<'a>)) {}
 }
 
 macro_rules! define {
@@ -157,6 +169,17 @@ impl TargetSpec {
     #[must_use]
     pub fn queue(&self) -> Option<&str> {
         self.rules().queue()
+    }
+
+    /// The host that receives a delivery, and so its secrets; `None` if the node itself does.
+    #[must_use]
+    pub fn host(&self) -> Option<Host> {
+        self.rules().host()
+    }
+
+    /// Calls `each` with every text in which a user may write a reference to a secret, right or wrong.
+    pub fn texts<'a>(&'a self, each: &mut dyn FnMut(Text<'a>)) {
+        self.rules().texts(each);
     }
 }
 

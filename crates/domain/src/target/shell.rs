@@ -5,7 +5,10 @@ use std::{collections::BTreeMap, fmt};
 use serde::{Deserialize, Serialize};
 
 use super::TargetRules;
-use crate::retry::RetryPolicy;
+use crate::{
+    retry::RetryPolicy,
+    secret::{Place, Text},
+};
 
 /// A command that the node executes.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,6 +27,22 @@ impl TargetRules for ShellTarget {
 
     fn retry_when_omitted(&self) -> RetryPolicy {
         RetryPolicy::first_default(0)
+    }
+
+    fn texts<'a>(&'a self, each: &mut dyn FnMut(Text<'a>)) {
+        let parts = match &self.command {
+            Command::Argv(argv) => argv.as_slice(),
+            Command::Script(script) => std::slice::from_ref(script),
+        };
+        for text in parts {
+            each(Text { field: "command", entry: None, text, place: Place::Nowhere });
+        }
+        for (name, text) in &self.env {
+            each(Text { field: "env", entry: Some(name), text, place: Place::Anywhere });
+        }
+        if let Some(text) = &self.workdir {
+            each(Text { field: "workdir", entry: None, text, place: Place::Nowhere });
+        }
     }
 }
 

@@ -10,6 +10,7 @@ mod fuzz;
 mod judged;
 mod long_gaps;
 mod oracle;
+mod secrets;
 mod specs;
 
 use everytick_domain::{

@@ -237,6 +237,7 @@ pub(super) mod tests {
                 method: HttpMethod::Post,
                 headers: Default::default(),
                 secret: None,
+                client_cert: None,
             });
             let (job, cursor) = create(creation, spec, &[], &CronCache::default()).unwrap();
             LoadedJob {

@@ -208,7 +208,7 @@ pub async fn a_job_is_read_as_it_was_created(bench: &Bench) {
     let http = |headers: &[(&str, &str)]| {
         let headers = headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         let url = "https://example.org/hook".to_owned();
-        TargetSpec::Http(HttpTarget { url, method: HttpMethod::Post, headers, secret: None })
+        TargetSpec::Http(HttpTarget { url, method: HttpMethod::Post, headers, secret: None, client_cert: None })
     };
     let cron = |text: &str| {
         let timing = ScheduleSpec::cron(text, Some("Europe/Paris"), Gap::Shift, Fold::First, "j").unwrap();

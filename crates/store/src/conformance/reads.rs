@@ -112,6 +112,7 @@ pub async fn jobs_are_filtered(bench: &Bench) {
         method: HttpMethod::Post,
         headers: Default::default(),
         secret: None,
+        client_cert: None,
     };
     bench.create(JobSpec { target: TargetSpec::Http(http), ..spec("hook") }).await;
 

@@ -138,7 +138,7 @@ impl WireForm for Wire {
             }
             given => given,
         };
-        Some(HttpTarget { url: self.url, method: self.method.into(), headers: headers?, secret })
+        Some(HttpTarget { url: self.url, method: self.method.into(), headers: headers?, secret, client_cert: None })
     }
 
     fn show(spec: &HttpTarget) -> Self {

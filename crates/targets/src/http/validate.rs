@@ -141,7 +141,7 @@ mod tests {
 
     fn http() -> HttpTarget {
         let url = "https://example.org/hook".to_owned();
-        HttpTarget { url, method: HttpMethod::Post, headers: [].into(), secret: None }
+        HttpTarget { url, method: HttpMethod::Post, headers: [].into(), secret: None, client_cert: None }
     }
     fn url(url: &str) -> TargetSpec {
         TargetSpec::Http(HttpTarget { url: url.to_owned(), ..http() })

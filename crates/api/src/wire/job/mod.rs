@@ -199,6 +199,7 @@ impl JobDefinition {
             max_per_key: max_per_key.unwrap_or(1),
             keep: wrong.span("keep", self.keep.as_deref()),
             depends_on: self.depends_on.unwrap_or_default().into_iter().map(Into::into).collect(),
+            payload_secrets: false,
             target,
         };
         wrong.extend(spec.problems());

@@ -109,7 +109,10 @@ impl<'a> Filling<'a> {
         let known = read(placeholder, &self.known)?;
         let (Placeholder::Run { parent } | Placeholder::Error { parent } | Placeholder::Output { parent, .. }) = &known
         else {
-            return Ok(Cow::Owned(Value::String(self.flow.to_string())));
+            return Ok(Cow::Owned(Value::String(match &known {
+                Placeholder::Secret { name } => format!("{{{{ secrets.{name} }}}}"),
+                _ => self.flow.to_string(),
+            })));
         };
         let found = self.parents.get(parent.as_str()).copied();
         let ancestor = found.ok_or_else(|| refused(format!("{parent:?} is not a parent in this flow")))?;
@@ -118,7 +121,9 @@ impl<'a> Filling<'a> {
             Placeholder::Error { .. } => {
                 Ok(Cow::Owned(ancestor.error.map_or(Value::Null, |error| Value::String(error.to_owned()))))
             }
-            Placeholder::Run { .. } | Placeholder::Flow => Ok(Cow::Owned(Value::String(ancestor.run.to_string()))),
+            Placeholder::Run { .. } | Placeholder::Flow | Placeholder::Secret { .. } => {
+                Ok(Cow::Owned(Value::String(ancestor.run.to_string())))
+            }
         }
     }
 

@@ -6,9 +6,20 @@ use serde_json::Value;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Placeholder {
     Flow,
-    Run { parent: String },
-    Error { parent: String },
-    Output { parent: String, path: Vec<String> },
+    Run {
+        parent: String,
+    },
+    Error {
+        parent: String,
+    },
+    Output {
+        parent: String,
+        path: Vec<String>,
+    },
+    /// A reference to a secret, which the delivery fills in.
+    Secret {
+        name: String,
+    },
 }
 
 /// A piece of a string.
@@ -53,6 +64,9 @@ pub(super) fn read(placeholder: &str, known: &[&str]) -> Result<Placeholder, Str
     };
     if inside == "flow" {
         return Ok(Placeholder::Flow);
+    }
+    if let Some(name) = inside.strip_prefix("secrets.") {
+        return Ok(Placeholder::Secret { name: name.to_owned() });
     }
     let Some(rest) = inside.strip_prefix("parents.") else { return wrong("is not a known placeholder") };
     let after = |name: &&str| {

@@ -37,6 +37,11 @@ fn a_lone_placeholder_keeps_its_type_and_one_inside_text_becomes_text() {
         (r#""{{ parents.broken.error }}""#, Some(r#""exit 1: \"no\"""#)),
         (r#"["it said {{ parents.broken.error }}"]"#, Some(r#"["it said exit 1: \"no\""]"#)),
         (r#""{{ parents.mute.error }}""#, Some("null")),
+        // A reference to a secret is filled in at delivery.
+        (
+            r#"["{{secrets.api}}", "{{ flow }} {{ secrets.a.b }}"]"#,
+            Some(r#"["{{ secrets.api }}","00000000-0000-0000-0000-000000000000 {{ secrets.a.b }}"]"#),
+        ),
         // Nothing to fill in: the job's payload is delivered unchanged.
         (r#"{"b": 1, "a": "{"}"#, None),
         (r#"{"{{ key }}": 1}"#, None),

@@ -231,6 +231,7 @@ fn spec(world: &World, random: &Random, n: u64) -> JobSpec {
             method: HttpMethod::Post,
             headers: Default::default(),
             secret: None,
+            client_cert: None,
         })
     };
     let policies = [
