@@ -11,7 +11,7 @@ use everytick_domain::{
 };
 use everytick_engine::{commands::Entropy, new_token};
 use everytick_store::{Actor, Creator, NewToken, Store, StoreError, TokenKey};
-use reqwest::Url;
+use everytick_worker::{Certificates, Server, WorkerError};
 
 use crate::{
     config::{Auth, Settings},
@@ -37,19 +37,18 @@ const fn runs_commands(settings: &Settings) -> bool {
     settings.enable_shell && settings.roles.api
 }
 
-/// Creates the credentials that the settings ask for. `server` is the address under which commands reach this node.
+/// Creates the credentials that the settings ask for. `servers` are the addresses under which commands reach this node.
 pub(crate) async fn prepare(
     settings: &Settings,
     store: &dyn Store,
     entropy: &dyn Entropy,
-    server: &str,
+    servers: &[String],
 ) -> anyhow::Result<()> {
     if let Some(path) = &settings.bootstrap_token_file {
         bootstrap(store, entropy, path, settings.lifetimes()).await?;
     }
     if settings.auth == Auth::Auto && runs_commands(settings) {
-        let server: Url = server.parse().context("the address of the node")?;
-        return own_tokens(settings, store, entropy, &server).await;
+        return own_tokens(settings, store, entropy, servers).await;
     }
     Ok(())
 }
@@ -77,15 +76,23 @@ async fn bootstrap(
     let new = NewToken { key, name, grant, allowed_ips: Vec::new(), lifetime };
     match store.create_token(&Actor::local("local"), &Creator::First, new).await {
         Ok(_) => tracing::info!("created the token {BOOTSTRAP:?} with the role admin from --bootstrap-token-file"),
-        // Another node was faster, or a node of an earlier release is alive.
-        Err(StoreError::Conflict(why)) => tracing::warn!("--bootstrap-token-file is ignored: {why}"),
+        Err(StoreError::Conflict(why)) if store.auth_required().await? => {
+            tracing::info!("--bootstrap-token-file is ignored, another node was faster: {why}");
+        }
+        // Without the token, this node would serve requests without a credential, which the file was to prevent.
+        Err(StoreError::Conflict(why)) => return Err(wrong(format!("the token could not be created: {why}")).into()),
         Err(error) => return Err(error).context("could not create the bootstrap token"),
     }
     Ok(())
 }
 
 /// Makes sure that the user who runs this node has a credential for it, until an operator creates one.
-async fn own_tokens(settings: &Settings, store: &dyn Store, entropy: &dyn Entropy, server: &Url) -> anyhow::Result<()> {
+async fn own_tokens(
+    settings: &Settings,
+    store: &dyn Store,
+    entropy: &dyn Entropy,
+    servers: &[String],
+) -> anyhow::Result<()> {
     let Some(path) = credentials::path() else {
         tracing::warn!(
             "no credential was created, because neither HOME nor XDG_CONFIG_HOME is set: stop this node and run \
@@ -93,11 +100,18 @@ async fn own_tokens(settings: &Settings, store: &dyn Store, entropy: &dyn Entrop
         );
         return Ok(());
     };
-    let (key, admin) = (credentials::key(server), format!("local-admin@{}", settings.node_name));
+    let keys = servers.iter().map(|server| Ok(credentials::key(&Server::new(server, Certificates::default())?)));
+    let keys = keys.collect::<Result<Vec<_>, WorkerError>>().context("the address of the node")?;
+    let insert = |entry: &Entry| {
+        credentials::change(&path, |stored| {
+            stored.servers.extend(keys.iter().map(|key| (key.clone(), entry.clone())));
+        })
+    };
+    let admin = format!("local-admin@{}", settings.node_name);
     let stored = Stored::load(&path)?;
     if let Some(entry) = known(&stored, store, &admin).await? {
-        if stored.servers.get(&key) != Some(&entry) {
-            credentials::change(&path, |stored| _ = stored.servers.insert(key, entry))?;
+        if keys.iter().any(|key| stored.servers.get(key) != Some(&entry)) {
+            insert(&entry)?;
         }
         return Ok(());
     }
@@ -119,7 +133,7 @@ async fn own_tokens(settings: &Settings, store: &dyn Store, entropy: &dyn Entrop
     }
     let worker_token = Some(worker_token.expose().to_owned());
     let entry = Entry { token: token.expose().to_owned(), worker_token };
-    credentials::change(&path, |stored| _ = stored.servers.insert(key, entry))?;
+    insert(&entry)?;
     tracing::info!(file = %path.display(), "requests need a token: one for this user is in the file");
     Ok(())
 }

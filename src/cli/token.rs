@@ -45,14 +45,15 @@ const REVOKE_HELP: &str = "\
 Examples:
   everytick token revoke ci
 
-Takes effect on all nodes within 5 s.";
+Also ends the tokens that were made from it by rotation. Takes effect on all nodes within 5 s.";
 
 const ROTATE_HELP: &str = "\
 Examples:
   everytick token rotate ci
   everytick token rotate ci --overlap 0s
 
-Prints a new token with the same name, role and scope. The old one stays valid for --overlap.";
+Prints a new token with the same name, role and scope. The old one stays valid for --overlap. A token is rotated once; if it was
+rotated already and its owner did not do it, revoke it.";
 
 const GENERATE_HELP: &str = "\
 Examples:
@@ -268,6 +269,8 @@ struct Listed {
     job_prefix: Option<String>,
     read_only: bool,
     expires_at: Option<String>,
+    /// The token that this one replaced.
+    rotated_from: Option<String>,
     last_used_at: Option<String>,
 }
 
@@ -318,22 +321,37 @@ impl List {
 
 const SCOPE_MIN: usize = 8;
 
-/// The id of a token that a user names.
-async fn id_of(client: &Client, text: &str, tenant: Option<String>) -> anyhow::Result<String> {
-    let tokens: Vec<Listed> = listed(client, tenant).await?.read()?;
-    let now = tokens.iter().filter(|token| token.id == text || token.name == text);
-    let found: Vec<&Listed> = now.collect();
-    match found.as_slice() {
-        [one] => Ok(one.id.clone()),
-        [] => {
-            Err(Failure::new(Exit::NotFound, format!("no token is named {text:?}; `everytick token list` lists them"))
-                .into())
-        }
-        several => {
-            let ids = several.iter().map(|token| token.id.as_str()).collect::<Vec<_>>().join(", ");
+/// The tokens that a user names by an id or a name, the oldest first. During an overlap, several have one name.
+async fn named(client: &Client, text: &str, tenant: Option<String>) -> anyhow::Result<Vec<Listed>> {
+    let mut tokens: Vec<Listed> = listed(client, tenant).await?.read()?;
+    tokens.retain(|token| token.id == text || token.name == text);
+    if tokens.is_empty() {
+        let message = format!("no token is named {text:?}; `everytick token list` lists them");
+        return Err(Failure::new(Exit::NotFound, message).into());
+    }
+    Ok(tokens)
+}
+
+/// The only token of these that was not replaced by another one.
+fn newest<'a>(tokens: &'a [Listed], text: &str) -> anyhow::Result<&'a Listed> {
+    let is_replaced = |id: &String| tokens.iter().any(|other| other.rotated_from.as_ref() == Some(id));
+    match tokens.iter().filter(|token| !is_replaced(&token.id)).collect::<Vec<_>>().as_slice() {
+        [one] => Ok(one),
+        _ => {
+            let ids = tokens.iter().map(|token| token.id.as_str()).collect::<Vec<_>>().join(", ");
             Err(Failure::new(Exit::Conflict, format!("several tokens are named {text:?}; write one of {ids}")).into())
         }
     }
+}
+
+/// A revoked token and the others that ended with it.
+#[derive(Debug, Deserialize)]
+struct Ended {
+    name: String,
+    prefix: String,
+    #[serde(default)]
+    also_revoked: Vec<Ended>,
+    id: String,
 }
 
 #[derive(Debug, Args)]
@@ -348,12 +366,24 @@ pub(crate) struct Revoke {
 
 impl Revoke {
     async fn run(self, client: &Client, out: Output) -> anyhow::Result<()> {
-        let id = id_of(client, &self.token, self.tenant.clone()).await?;
-        let answer = client.delete(&["tokens", &id]).header_some(TENANT, self.tenant).send().await?;
-        if out.is_json() {
-            return Ok(out.json(&answer)?);
+        let mut ended: Vec<String> = Vec::new();
+        for token in named(client, &self.token, self.tenant.clone()).await? {
+            if ended.contains(&token.id) {
+                continue;
+            }
+            let request = client.delete(&["tokens", &token.id]).header_some(TENANT, self.tenant.clone());
+            let answer = request.send().await?;
+            let revoked: Ended = answer.read()?;
+            if out.is_json() {
+                out.json(&answer)?;
+            }
+            for token in std::iter::once(&revoked).chain(&revoked.also_revoked) {
+                if !out.is_json() {
+                    output::note_line(&format!("revoked {} ({}…)", token.name, token.prefix));
+                }
+                ended.push(token.id.clone());
+            }
         }
-        output::note_line(&format!("revoked {}", answer.read::<Listed>()?.name));
         Ok(())
     }
 }
@@ -373,8 +403,9 @@ pub(crate) struct Rotate {
 
 impl Rotate {
     async fn run(self, client: &Client, out: Output) -> anyhow::Result<()> {
-        let id = id_of(client, &self.token, self.tenant.clone()).await?;
-        let request = client.post(&["tokens", &id, "rotate"]).header_some(TENANT, self.tenant);
+        let tokens = named(client, &self.token, self.tenant.clone()).await?;
+        let id = &newest(&tokens, &self.token)?.id;
+        let request = client.post(&["tokens", id, "rotate"]).header_some(TENANT, self.tenant);
         let body = self.overlap.map_or_else(|| json!({}), |overlap| json!({ "overlap": overlap.to_string() }));
         print_new(&request.json(&body)?.send().await?, out)
     }

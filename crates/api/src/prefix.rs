@@ -30,6 +30,10 @@ pub(crate) async fn flow(call: &Call, text: &str) -> Result<RunId> {
     if let Ok(id) = text.parse() {
         return Ok(id);
     }
+    // The candidates of an ambiguous beginning name jobs, perhaps outside of the prefix.
+    if call.scope().job_prefix.is_some() {
+        return Err(ApiError::NotFound("flow"));
+    }
     let filter = FlowFilter { ids: Some(read(text)?), ..FlowFilter::default() };
     let found = call.queries().flows(call.tenant(), &filter, None, CANDIDATES_MAX + 1).await?.items;
     let root = |flow: &str| if flow.is_empty() { "rerun".to_owned() } else { flow.to_owned() };
@@ -78,6 +82,10 @@ pub(crate) async fn job(call: &Call, text: &str) -> Result<JobRef> {
         return Ok(JobRef::Id(id));
     }
     let named = JobRef::Name(text.to_owned());
+    // The beginning of an id can look like a name within the prefix, and belong to a job outside of it.
+    if call.scope().job_prefix.is_some() {
+        return Ok(named);
+    }
     let Ok(ids) = text.parse::<IdPrefix>() else { return Ok(named) };
     match call.queries().job_id(call.tenant(), &named).await {
         Err(StoreError::NotFound(_)) => {}
@@ -90,6 +98,14 @@ pub(crate) async fn job(call: &Call, text: &str) -> Result<JobRef> {
 /// The subjects under which the audit trail may have rows about one object. The user names a job, run, flow, backfill, queue or
 /// calendar, by its name, its id or the beginning of its id.
 pub(crate) async fn audit_subjects(call: &Call, text: &str) -> Result<Vec<String>> {
+    if call.scope().job_prefix.is_some() {
+        // Only a job, by its name or its whole id: other objects can have names within the prefix too.
+        let id = match job(call, text).await? {
+            JobRef::Id(id) => id,
+            named @ JobRef::Name(_) => call.queries().job_id(call.tenant(), &named).await?,
+        };
+        return Ok(vec![id.to_string()]);
+    }
     let mut subjects = vec![text.to_owned(), format!("queue {text}"), format!("calendar/{text}")];
     match call.queries().job_id(call.tenant(), &JobRef::Name(text.to_owned())).await {
         Ok(id) => subjects.push(id.to_string()),

@@ -24,7 +24,7 @@ mod shared;
 mod spawn;
 mod upkeep;
 
-pub use access::{Access, CACHED_FOR, Credential, TokenRequest, new_token};
+pub use access::{Access, CACHED_FOR, Credential, Lookup, TokenRequest, VALID_CHECK_EVERY, new_token};
 pub use cluster::assign::differences;
 pub use engine::{Engine, Parts};
 pub use hints::Hints;

@@ -4,7 +4,7 @@ use std::ops::Bound;
 
 use async_trait::async_trait;
 use everytick_domain::{
-    access::{RunKey, TokenHash},
+    access::{Rotations, RunKey, TokenHash},
     ids::{TenantId, TokenId},
     time::{DbTime, Span},
 };
@@ -27,8 +27,8 @@ impl TokenStore for SimStore {
     async fn create_node_tokens(&self, actor: &Actor, tokens: Vec<NewToken>) -> Result<bool> {
         script!(self, Ask, "create tokens", [actor], |tx| token::create_node_tokens(tx, &actor, tokens))
     }
-    async fn find_token(&self, hash: &TokenHash) -> Result<(Option<TokenRecord>, DbTime)> {
-        script!(self, Read, "look up a token", [hash], |tx| token::find_token(tx, &hash))
+    async fn find_tokens(&self, hashes: &[TokenHash]) -> Result<(Vec<TokenRecord>, DbTime)> {
+        script!(self, Read, "look up tokens", [hashes], |tx| token::find_tokens(tx, &hashes))
     }
     async fn get_token(&self, owner: TokenOwner, id: TokenId) -> Result<TokenRecord> {
         script!(self, Read, "read the token", [], |tx| token::get_token(tx, owner, id))
@@ -46,7 +46,7 @@ impl TokenStore for SimStore {
             Ok(Page::cut(own.take(limit.saturating_add(1)).cloned().collect(), limit, |token| token.id))
         })
     }
-    async fn revoke_token(&self, actor: &Actor, owner: TokenOwner, id: TokenId) -> Result<TokenRecord> {
+    async fn revoke_token(&self, actor: &Actor, owner: TokenOwner, id: TokenId) -> Result<Vec<TokenRecord>> {
         script!(self, Ask, "revoke the token", [actor], |tx| token::revoke_token(tx, &actor, owner, id))
     }
     async fn rotate_token(
@@ -58,6 +58,9 @@ impl TokenStore for SimStore {
         overlap: Span,
     ) -> Result<TokenRecord> {
         script!(self, Ask, "rotate the token", [actor], |tx| token::rotate_token(tx, &actor, owner, id, new, overlap))
+    }
+    async fn prune_tokens(&self, before: DbTime, limit: usize) -> Result<u64> {
+        script!(self, Prune, "prune tokens", [], |tx| token::prune_tokens(tx, before, limit))
     }
     async fn note_token_used(&self, id: TokenId, ip: &str) -> Result<()> {
         script!(self, Ask, "note the use of a token", [ip], |tx| token::note_token_used(tx, id, &ip))
@@ -102,8 +105,8 @@ impl TokenTx for SimTx<'_> {
         self.db.settings.insert(name.to_owned(), value.to_owned());
         Ok(())
     }
-    async fn token_by_hash(&mut self, hash: &TokenHash) -> Result<Option<TokenRecord>> {
-        Ok(self.db.tokens.values().find(|token| token.hash == *hash).cloned())
+    async fn tokens_by_hash(&mut self, hashes: &[TokenHash]) -> Result<Vec<TokenRecord>> {
+        Ok(self.db.tokens.values().filter(|token| hashes.contains(&token.hash)).cloned().collect())
     }
     async fn token_by_id(&mut self, id: TokenId) -> Result<Option<TokenRecord>> {
         Ok(self.db.tokens.get(&id).cloned())
@@ -111,6 +114,10 @@ impl TokenTx for SimTx<'_> {
     async fn live_tokens(&mut self, owner: TokenOwner) -> Result<Vec<(TokenId, String)>> {
         let own = self.db.tokens.values().filter(|token| token.grant.tenant == owner && token.is_live(self.at));
         Ok(own.map(|token| (token.id, token.name.clone())).collect())
+    }
+    async fn rotations(&mut self, owner: TokenOwner) -> Result<Rotations> {
+        let own = self.db.tokens.values().filter(|token| token.grant.tenant == owner);
+        Ok(own.filter_map(|token| Some((token.id, token.rotated_from?))).collect())
     }
     async fn insert_token(&mut self, token: &TokenRecord) -> Result<()> {
         self.db.tokens.insert(token.id, token.clone());
@@ -134,12 +141,12 @@ impl TokenTx for SimTx<'_> {
         });
         Ok(())
     }
-    async fn forget_tokens(&mut self, owner: TokenOwner, ended_before: DbTime) -> Result<()> {
-        let ended = |at: Option<DbTime>| at.is_some_and(|at| at < ended_before);
-        self.db
-            .tokens
-            .retain(|_, token| token.grant.tenant != owner || !(ended(token.revoked_at) || ended(token.expires_at)));
-        Ok(())
+    async fn prune_tokens(&mut self, before: DbTime, limit: usize) -> Result<u64> {
+        let ended = |at: Option<DbTime>| at.is_some_and(|at| at < before);
+        let gone = self.db.tokens.values().filter(|token| ended(token.revoked_at) || ended(token.expires_at));
+        let gone: Vec<TokenId> = gone.take(limit).map(|token| token.id).collect();
+        gone.iter().for_each(|id| drop(self.db.tokens.remove(id)));
+        Ok(gone.len() as u64)
     }
     async fn audit_denied(
         &mut self,

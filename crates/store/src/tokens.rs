@@ -82,8 +82,13 @@ pub trait TokenStore: Send + Sync + 'static {
     /// Creates the tokens by which a node serves the user that runs it. Replaces valid tokens of the same names.
     /// Returns false, and does nothing, once an operator has created a token.
     async fn create_node_tokens(&self, actor: &Actor, tokens: Vec<NewToken>) -> Result<bool>;
-    /// The token with this hash, valid or not, and the time of the database.
-    async fn find_token(&self, hash: &TokenHash) -> Result<(Option<TokenRecord>, DbTime)>;
+    /// The tokens with these hashes, valid or not, and the time of the database. A token that cannot be decoded is left out.
+    async fn find_tokens(&self, hashes: &[TokenHash]) -> Result<(Vec<TokenRecord>, DbTime)>;
+    /// The same for one token.
+    async fn find_token(&self, hash: &TokenHash) -> Result<(Option<TokenRecord>, DbTime)> {
+        let (found, now) = self.find_tokens(std::slice::from_ref(hash)).await?;
+        Ok((found.into_iter().next(), now))
+    }
     async fn get_token(&self, owner: TokenOwner, id: TokenId) -> Result<TokenRecord>;
     /// Tokens that are not revoked, in the order of their creation, after the given one.
     async fn list_tokens(
@@ -92,8 +97,11 @@ pub trait TokenStore: Send + Sync + 'static {
         after: Option<TokenId>,
         limit: usize,
     ) -> Result<Page<TokenRecord, TokenId>>;
-    async fn revoke_token(&self, actor: &Actor, owner: TokenOwner, id: TokenId) -> Result<TokenRecord>;
-    /// Creates a token with the name, grant and lifetime of a valid one, which expires after the overlap.
+    /// Revokes a token, and the tokens that were made from it by rotation. Returns the token first, then those of the others
+    /// that were valid.
+    async fn revoke_token(&self, actor: &Actor, owner: TokenOwner, id: TokenId) -> Result<Vec<TokenRecord>>;
+    /// Creates a token with the name, grant and lifetime of a valid one, which expires after the overlap. `Rotations::check`
+    /// has the limits.
     async fn rotate_token(
         &self,
         actor: &Actor,
@@ -102,6 +110,8 @@ pub trait TokenStore: Send + Sync + 'static {
         new: TokenKey,
         overlap: Span,
     ) -> Result<TokenRecord>;
+    /// Removes tokens that ended before `before`; at most `limit`. Returns how many.
+    async fn prune_tokens(&self, before: DbTime, limit: usize) -> Result<u64>;
     /// Stores when and from where a token was used, unless that was stored within [`USE_NOTED_EVERY`].
     async fn note_token_used(&self, id: TokenId, ip: &str) -> Result<()>;
 

@@ -1,10 +1,14 @@
 //! Finds out who calls. The first credential of a request decides; a wrong one is an error, also while the API is open.
 //!
 //! ```text
-//! Authorization: Bearer etk_…   checksum, limit of failures, cache or store
+//! Authorization: Bearer etk_…   checksum, cache or store; then failures are counted
 //!                Bearer etr_…   keyed hash over the claim, no store
 //! none                          a local caller, if the API is open
 //! ```
+//!
+//! Wrong tokens never make the server refuse a valid one, also if both come from one address, such as that of a proxy. So every
+//! token with a right checksum is looked up. The database is protected by the way of the lookup: one query at a time serves all
+//! waiting tokens, and those from an address with too many failures share at most one query in 20 ms.
 
 use std::{net::IpAddr, time::Duration};
 
@@ -17,6 +21,7 @@ use everytick_domain::{
     access::{Role, RunKey, Token, is_run_token},
     ids::TenantId,
 };
+use everytick_engine::{Lookup, types::StoreError};
 use ipnet::IpNet;
 
 use super::{
@@ -87,19 +92,17 @@ impl Limits {
     fn fail(&self, ip: IpAddr) -> ApiError {
         match self.failures.take(limited(ip), now()) {
             Ok(()) => ApiError::Unauthenticated,
-            Err(wait) => too_many_failures(wait),
+            Err(wait) => {
+                let message = "a wrong credential, and too many failed authentications from this address".to_owned();
+                ApiError::TooFast(message, wait)
+            }
         }
     }
 
-    /// Refuses before the store is asked, once an address has failed too often.
-    fn check_failures(&self, ip: IpAddr) -> Result<()> {
-        let wait = self.failures.wait(&limited(ip), now());
-        if wait.is_zero() { Ok(()) } else { Err(too_many_failures(wait)) }
+    /// A token that this node does not know is probably a guess if it comes from an address that has failed too often.
+    fn lookup(&self, ip: IpAddr) -> Lookup {
+        if self.failures.wait(&limited(ip), now()).is_zero() { Lookup::Prompt } else { Lookup::Paced }
     }
-}
-
-fn too_many_failures(wait: Duration) -> ApiError {
-    ApiError::TooFast("too many failed authentications from this address".to_owned(), wait)
 }
 
 /// The address that counts: of IPv6, the network that one customer gets.
@@ -122,16 +125,11 @@ pub(super) async fn authenticate(
     id: &str,
 ) -> Result<Caller> {
     let Some(credential) = bearer(request.headers(), limits, ip)? else {
-        let open = match api.auth.mode {
-            AuthMode::Open => true,
-            AuthMode::Required => false,
-            AuthMode::Auto => !api.commands.access().is_required().await?,
-        };
-        if !open {
+        if !is_open(api).await? {
             return Err(ApiError::Unauthenticated);
         }
         not_inside(request.headers())?;
-        return Ok(Caller::local(ip, id.to_owned()));
+        return Ok(Caller::local(api.auth.mode, ip, id.to_owned()));
     };
     if is_run_token(&credential) {
         not_inside(request.headers())?;
@@ -141,15 +139,21 @@ pub(super) async fn authenticate(
     }
     let Ok(token) = Token::parse(&credential) else { return Err(limits.fail(ip)) };
     let (hash, access) = (token.hash(), api.commands.access());
-    // A known token is not a guess, so failures of other programs behind the same address do not affect it.
-    if !access.knows(&hash) {
-        limits.check_failures(ip)?;
-    }
-    let found = access.find(&hash).await?.filter(|found| allows_ip(&found.token.allowed_ips, ip));
+    let lookup = if access.knows(&hash) { Lookup::Prompt } else { limits.lookup(ip) };
+    let found = access.find(&hash, lookup).await?.filter(|found| allows_ip(&found.token.allowed_ips, ip));
     let Some(found) = found else { return Err(limits.fail(ip)) };
     access.note_use(&hash, ip.to_canonical().to_string());
     let inside = inside(request.headers(), found.token.grant.role)?;
     Ok(Caller::token(&found, inside, ip, id.to_owned()))
+}
+
+/// Whether requests without a credential are served.
+pub(super) async fn is_open(api: &Api) -> Result<bool, StoreError> {
+    Ok(match api.auth.mode {
+        AuthMode::Open => true,
+        AuthMode::Required => false,
+        AuthMode::Auto => !api.commands.access().is_required().await?,
+    })
 }
 
 /// The credential of the header `Authorization`; `None` if there is no such header.

@@ -12,6 +12,8 @@ use everytick_engine::{
     types::{Actor, ActorKind, Creator, TokenRecord},
 };
 
+use super::AuthMode;
+
 /// An authenticated caller.
 #[derive(Clone, Debug)]
 pub(crate) struct Caller {
@@ -23,7 +25,10 @@ pub(crate) struct Caller {
 #[derive(Clone, Debug)]
 pub(super) enum Rights {
     /// The API is open: callers on this machine may do everything.
-    All,
+    All {
+        /// By the flag `--auth open`. Otherwise it is open until the first credential.
+        by_flag: bool,
+    },
     Token {
         /// What the caller may do in this request.
         grant: Grant,
@@ -42,9 +47,9 @@ static NO_LIMITS: Scope = Scope { queues: None, job_prefix: None, read_only: fal
 
 impl Caller {
     /// A program on this machine, while the API is open.
-    pub(super) fn local(ip: IpAddr, request: String) -> Self {
+    pub(super) fn local(mode: AuthMode, ip: IpAddr, request: String) -> Self {
         let actor = Actor { ip: Some(ip), request: Some(request), ..Actor::local("local") };
-        Self { actor, tenant: TenantId::DEFAULT, rights: Rights::All }
+        Self { actor, tenant: TenantId::DEFAULT, rights: Rights::All { by_flag: mode == AuthMode::Open } }
     }
 
     pub(super) fn run(claim: RunClaim, ip: IpAddr, request: String) -> Self {
@@ -71,7 +76,7 @@ impl Caller {
 
     pub(crate) fn may(&self, permission: Permission) -> bool {
         match &self.rights {
-            Rights::All => true,
+            Rights::All { .. } => true,
             Rights::Token { grant, .. } => grant.allows(permission),
             Rights::Run(_) => matches!(permission, Permission::Public | Permission::Work),
         }
@@ -80,7 +85,7 @@ impl Caller {
     /// The limits of the credential within its tenant.
     pub(crate) fn scope(&self) -> &Scope {
         match &self.rights {
-            Rights::All | Rights::Run(_) => &NO_LIMITS,
+            Rights::All { .. } | Rights::Run(_) => &NO_LIMITS,
             Rights::Token { grant, .. } => &grant.scope,
         }
     }
@@ -89,7 +94,17 @@ impl Caller {
     pub(crate) fn creator(&self) -> Creator {
         match &self.rights {
             Rights::Token { own, .. } => Creator::Grant(own.clone()),
-            Rights::All | Rights::Run(_) => Creator::Open,
+            Rights::All { by_flag: true } => Creator::Open,
+            // This node may not have heard of the first credential yet, so the store checks that there is none.
+            Rights::All { by_flag: false } | Rights::Run(_) => Creator::First,
+        }
+    }
+
+    /// The hash of the request's token.
+    pub(super) fn own_hash(&self) -> Option<&TokenHash> {
+        match &self.rights {
+            Rights::Token { hash, .. } => Some(hash),
+            Rights::All { .. } | Rights::Run(_) => None,
         }
     }
 
@@ -97,7 +112,7 @@ impl Caller {
     pub(crate) fn own_token(&self) -> Option<&TokenRecord> {
         match &self.rights {
             Rights::Token { token, .. } => Some(token),
-            Rights::All | Rights::Run(_) => None,
+            Rights::All { .. } | Rights::Run(_) => None,
         }
     }
 
@@ -105,7 +120,7 @@ impl Caller {
     pub(crate) fn grant(&self) -> Option<&Grant> {
         match &self.rights {
             Rights::Token { grant, .. } => Some(grant),
-            Rights::All | Rights::Run(_) => None,
+            Rights::All { .. } | Rights::Run(_) => None,
         }
     }
 
@@ -113,7 +128,7 @@ impl Caller {
     pub(super) fn claim(&self) -> Option<RunClaim> {
         match &self.rights {
             Rights::Run(claim) => Some(*claim),
-            Rights::All | Rights::Token { .. } => None,
+            Rights::All { .. } | Rights::Token { .. } => None,
         }
     }
 
@@ -121,7 +136,7 @@ impl Caller {
     pub(super) fn now(&self) -> Option<DbTime> {
         match &self.rights {
             Rights::Token { now, .. } => Some(*now),
-            Rights::All | Rights::Run(_) => None,
+            Rights::All { .. } | Rights::Run(_) => None,
         }
     }
 
@@ -132,7 +147,7 @@ impl Caller {
     /// Whether the caller may manage a credential with this grant: one that it could have created.
     pub(crate) fn manages(&self, other: &Grant) -> bool {
         match &self.rights {
-            Rights::All => true,
+            Rights::All { .. } => true,
             Rights::Token { own, .. } => own.may_create(other),
             Rights::Run(_) => false,
         }

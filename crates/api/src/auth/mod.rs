@@ -32,7 +32,11 @@ use everytick_domain::{
     ids::{Fence, RunId, TenantId},
     invalid::Invalid,
 };
-use everytick_engine::{Queries, commands::Commands, types::Actor};
+use everytick_engine::{
+    Queries,
+    commands::Commands,
+    types::{Actor, StoreError},
+};
 
 use crate::{
     Api,
@@ -43,7 +47,7 @@ use crate::{
 pub use authenticate::AuthMode;
 pub(crate) use caller::Caller;
 
-use authenticate::{Limits, authenticate};
+use authenticate::{Limits, authenticate, is_open};
 use denied::{Asked, Denials};
 
 /// Most characters of a request id that a client sends.
@@ -113,6 +117,16 @@ impl Call {
     /// Whether the caller sees only a part of its tenant.
     pub(crate) fn is_limited(&self) -> bool {
         self.scope().job_prefix.is_some() || self.scope().queues.is_some()
+    }
+
+    /// Whether the caller would still be admitted: its token may end during a long request.
+    pub(crate) async fn is_admitted(&self) -> Result<bool, StoreError> {
+        match (self.caller.own_hash(), self.caller.claim()) {
+            (Some(hash), _) => self.commands.access().is_valid(hash).await,
+            // A run token ends with its claim, which every write checks.
+            (None, Some(_)) => Ok(true),
+            (None, None) => is_open(&self.api).await,
+        }
     }
 
     /// Checks that the caller may work on a claim: a run token on its own, a worker on those of its queues.
@@ -206,7 +220,8 @@ async fn check(api: &Api, request: &mut Request, asked: &Asked) -> Result<Option
     if let Err(error) = limits.check(&caller, route) {
         return Err((error, Some(caller)));
     }
-    if caller.may(permission) { Ok(Some(caller)) } else { Err((ApiError::NotPermitted(permission), Some(caller))) }
+    let may = caller.may(permission) && caller.claim().is_none_or(|_| routes::for_run_tokens(route));
+    if may { Ok(Some(caller)) } else { Err((ApiError::NotPermitted(permission), Some(caller))) }
 }
 
 /// The address of the caller; loopback in tests without a connection.

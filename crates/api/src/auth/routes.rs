@@ -70,6 +70,14 @@ const ROUTES: &[(&str, &str, Permission)] = &[
     ("POST", "/api/v1/tokens/{id}/rotate", Own),
 ];
 
+/// What the receiver of a delivery needs in order to report on it.
+const FOR_RUN_TOKENS: [&str; 3] = ["/api/v1/runs/{id}/heartbeat", "/api/v1/runs/{id}/log", "/api/v1/runs/{id}/settle"];
+
+/// Whether a run token is accepted for a route.
+pub(super) fn for_run_tokens(path: &str) -> bool {
+    FOR_RUN_TOKENS.contains(&path)
+}
+
 /// The permission for a route, `None` if the router has no such route. `HEAD` needs what `GET` needs.
 pub(super) fn permission(method: &Method, path: &str) -> Option<Permission> {
     let method = if method == Method::HEAD { "GET" } else { method.as_str() };

@@ -127,6 +127,11 @@ impl Call {
         }
     }
 
+    /// Checks the job of an answer to a repeated request. The first request saw the job, which has perhaps another name by now.
+    pub(crate) fn check_seen(&self, job: &str) -> Result<()> {
+        if self.scope().allows_job(job) { Ok(()) } else { Err(ApiError::NotFound("job")) }
+    }
+
     /// The cursor before the first visible job, where a list begins.
     pub(crate) fn first_job(&self, after: Option<String>) -> Option<String> {
         let Some(prefix) = &self.scope().job_prefix else { return after };

@@ -54,6 +54,7 @@ pub(crate) async fn backfill_job(
         return Ok(Json(Backfill::dry(&backfill, preview)).into_response());
     }
     let record = api.commands.backfill(api.tenant(), &api.actor(), backfill).await?;
+    api.check_seen(&record.job_name)?;
     Ok(created(&format!("/api/v1/backfills/{}", record.id), Backfill::from(record)))
 }
 

@@ -65,6 +65,7 @@ pub(crate) async fn create_job(State(api): Shared, body: JsonBody) -> Result<Res
     let location = format!("/api/v1/jobs/{}", made.job.id);
     if made.replayed {
         let record = api.queries().job(api.tenant(), &JobRef::Id(made.job.id)).await.map_err(unless_deleted)?;
+        api.check_seen(&record.job.spec.name)?;
         return Ok(tagged(record.job.version, created(&location, Job::from(&record).with_warnings(warnings))));
     }
     Ok(tagged(made.job.version, created(&location, Job::from(&made).with_warnings(warnings))))
@@ -405,6 +406,7 @@ pub(crate) async fn trigger_job(
     let payload = request.payload().map_err(ApiError::Invalid)?;
     let trigger = Trigger { job, payload, force: request.force.unwrap_or(false), idempotency: body.idempotency };
     let run = api.commands.trigger(api.tenant(), &api.actor(), trigger).await?;
+    api.check_seen(&run.job_name)?;
     Ok(created(&format!("/api/v1/runs/{}", run.id), Run::from(run)))
 }
 

@@ -4,7 +4,12 @@ use std::{future::pending, time::Duration};
 
 use axum::Json;
 use everytick_domain::run;
-use everytick_engine::{commands::Work, types::StoreError};
+use everytick_engine::{
+    commands::{Work, WorkRequest},
+    types::StoreError,
+};
+
+use futures::FutureExt as _;
 
 use super::{Shared, State};
 use crate::{
@@ -117,13 +122,19 @@ pub(crate) async fn claim_runs(
             Err(_) => pending().await,
         }
     };
-    let work = api.commands.claim_work_until(api.tenant(), queue, wanted.worker, wanted.limit, wait, ended).await?;
+    let asked = WorkRequest { tenant: api.tenant(), queue, worker: wanted.worker, limit: wanted.limit, wait };
+    let admitted = || {
+        let api = api.clone();
+        async move { api.is_admitted().await }.boxed()
+    };
+    let work = api.commands.claim_work_until(asked, ended, admitted).await?;
     match work {
         Work::Claims(found) if found.claims.is_empty() && !wanted.wait.is_zero() => {
             long?;
             Ok(Json(ClaimAnswer { runs: Vec::new() }))
         }
         Work::Claims(found) => Ok(Json(ClaimAnswer { runs: found.claims.into_iter().map(ClaimedRun::from).collect() })),
+        Work::NotAdmitted => Err(ApiError::Unauthenticated),
         Work::TooManyWaiting => {
             Err(ApiError::Busy("too many workers wait at this node; retry, or use another node".to_owned()))
         }

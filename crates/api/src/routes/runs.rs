@@ -14,10 +14,16 @@ use everytick_domain::{
     ids::{JobId, RunId},
     run::{CauseKind, State as RunState},
 };
-use everytick_engine::types::{JobRef, RunFilter};
+use everytick_engine::{
+    VALID_CHECK_EVERY,
+    types::{JobRef, RunFilter},
+};
 use futures::{Stream, StreamExt as _, stream};
 use serde_json::json;
-use tokio::sync::broadcast::{Receiver, error::RecvError};
+use tokio::{
+    sync::broadcast::{Receiver, error::RecvError},
+    time::Interval,
+};
 
 use super::{Shared, State, created};
 use crate::{
@@ -175,8 +181,8 @@ pub(crate) async fn list_attempts(
 /// Read the output of a run
 ///
 /// While this node works on the run: server-sent events. `chunk` has `{"text"}`, from the start of the tail on; `missed` has
-/// `{"chunks"}` when the client reads too slowly; `end` comes last and has `{"state"}`. While a worker has the run: its log so
-/// far. Otherwise: the stored tail.
+/// `{"chunks"}` when the client reads too slowly; `end` comes last and has `{"state"}`. The events stop without it when the
+/// caller's credential ends. While a worker has the run: its log so far. Otherwise: the stored tail.
 #[utoipa::path(
     get,
     path = "/api/v1/runs/{id}/log",
@@ -208,8 +214,8 @@ pub(crate) async fn get_log(
 }
 
 enum Watching {
-    /// Bytes not sent yet, and the source of further ones.
-    Live(Vec<u8>, Receiver<Vec<u8>>),
+    /// Bytes not sent yet, the source of further ones, and when to check the caller's credential again.
+    Live(Vec<u8>, Receiver<Vec<u8>>, Interval),
     Over,
 }
 
@@ -220,19 +226,32 @@ fn watch(
     chunks: Receiver<Vec<u8>>,
     long: LongRequest,
 ) -> impl Stream<Item = Result<Event, Infallible>> {
-    let events = stream::unfold((api, Watching::Live(tail, chunks)), move |(api, watching)| async move {
-        let Watching::Live(mut bytes, mut chunks) = watching else { return None };
+    let checks = tokio::time::interval(VALID_CHECK_EVERY);
+    let events = stream::unfold((api, Watching::Live(tail, chunks, checks)), move |(api, watching)| async move {
+        let Watching::Live(mut bytes, mut chunks, mut checks) = watching else { return None };
         loop {
             let text = whole_characters(&mut bytes);
             if !text.is_empty() {
-                return Some((Ok(event("chunk", json!({ "text": text }))), (api, Watching::Live(bytes, chunks))));
+                return Some((
+                    Ok(event("chunk", json!({ "text": text }))),
+                    (api, Watching::Live(bytes, chunks, checks)),
+                ));
             }
-            match chunks.recv().await {
+            let received = tokio::select! {
+                biased;
+                _ = checks.tick() => match api.is_admitted().await {
+                    // The store does not answer: the caller is checked again a moment later.
+                    Ok(true) | Err(_) => continue,
+                    Ok(false) => return None,
+                },
+                received = chunks.recv() => received,
+            };
+            match received {
                 Ok(chunk) => bytes.extend(chunk),
                 Err(RecvError::Lagged(missed)) => {
                     return Some((
                         Ok(event("missed", json!({ "chunks": missed }))),
-                        (api, Watching::Live(Vec::new(), chunks)),
+                        (api, Watching::Live(Vec::new(), chunks, checks)),
                     ));
                 }
                 Err(RecvError::Closed) => {

@@ -16,7 +16,7 @@ use crate::{
     params::{Params, TokenPath},
     wire::{
         Problem,
-        token::{Me, NewToken, RotateRequest, Token, TokenPage, TokenRequest},
+        token::{Me, NewToken, RevokedToken, RotateRequest, Token, TokenPage, TokenRequest},
     },
 };
 
@@ -100,26 +100,32 @@ pub(crate) async fn get_token(State(api): Shared, TokenPath(id): TokenPath, para
 
 /// Revoke a token
 ///
-/// Takes effect on all nodes within 5 s.
+/// Also ends the tokens that were made from it by rotation. Takes effect on all nodes within 5 s.
 #[utoipa::path(
     delete,
     path = "/api/v1/tokens/{id}",
     tag = "tokens",
     params(("id" = String, Path, format = Uuid, description = "The token's id")),
     responses(
-        (status = 200, description = "The revoked token", body = Token),
+        (status = 200, description = "The revoked token, and the others that ended with it", body = RevokedToken),
         (status = 404, description = "No such token", body = Problem, content_type = "application/problem+json"),
     )
 )]
-pub(crate) async fn revoke_token(State(api): Shared, TokenPath(id): TokenPath, params: Params) -> Result<Json<Token>> {
+pub(crate) async fn revoke_token(
+    State(api): Shared,
+    TokenPath(id): TokenPath,
+    params: Params,
+) -> Result<Json<RevokedToken>> {
     params.finish()?;
     let owner = managed(&api, id).await?.grant.tenant;
-    Ok(Json(Token::from(&api.commands.access().revoke(&api.actor(), owner, id).await?)))
+    let ended = api.commands.access().revoke(&api.actor(), owner, id).await?;
+    Ok(Json(RevokedToken::of(&ended).ok_or(ApiError::Internal)?))
 }
 
 /// Replace a token by a new one with the same name, role and scope
 ///
-/// The old token expires after `overlap`. Every caller may rotate its own token.
+/// The old token expires after `overlap`. Every caller may rotate its own token. A token is rotated once: the next rotation is
+/// that of the new token, 1 min later at the earliest. At most 3 tokens made from one another are valid at a time.
 #[utoipa::path(
     post,
     path = "/api/v1/tokens/{id}/rotate",
@@ -129,7 +135,7 @@ pub(crate) async fn revoke_token(State(api): Shared, TokenPath(id): TokenPath, p
     responses(
         (status = 201, description = "The new token, with its secret text", body = NewToken, headers(("Location" = String, description = "Path of the token"))),
         (status = 404, description = "No such token", body = Problem, content_type = "application/problem+json"),
-        (status = 409, description = "The token has expired, or the quota is reached", body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "The token has expired, was rotated already, or was made by a rotation a moment ago; or the quota is reached", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn rotate_token(

@@ -171,6 +171,23 @@ fn tenant_name(tenant: TenantId) -> String {
     if tenant == TenantId::DEFAULT { "default".to_owned() } else { tenant.raw().to_string() }
 }
 
+/// A revoked token.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct RevokedToken {
+    #[serde(flatten)]
+    token: Token,
+    /// The valid tokens that were made from it by rotation. They ended with it.
+    also_revoked: Vec<Token>,
+}
+
+impl RevokedToken {
+    /// The first one was named by the request.
+    pub(crate) fn of(ended: &[TokenRecord]) -> Option<Self> {
+        let (token, others) = ended.split_first()?;
+        Some(Self { token: token.into(), also_revoked: others.iter().map(Token::from).collect() })
+    }
+}
+
 /// A new token. No other answer contains its secret text.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct NewToken {

@@ -1,19 +1,27 @@
 //! Credentials: who is admitted, and what each role and scope may do. The matrix is the table of docs/reference/access.md, which
 //! each operation of the OpenAPI document must be in.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    pin::pin,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
-use axum::http::HeaderMap;
+use axum::{body::to_bytes, http::HeaderMap};
 use everytick_api::{Auth, AuthMode, openapi};
 use everytick_domain::{
     access::{Grant, Lifetime, LifetimePolicy, Role, RunClaim, RunKey, Scope, Token},
     ids::{Fence, RunId, TenantId, TokenId},
     time::{DbTime, Span},
 };
+use everytick_sim::{Call, Faults, Point};
 use everytick_store::{Actor, AuditFilter, Creator, NewToken, Store, TokenKey, TokenRecord};
+use futures::future::join_all;
 use serde_json::{Value, json};
+use tower::ServiceExt as _;
 
-use crate::support::{Answer, Server, job};
+use crate::support::{Answer, Server, job, request};
 
 const TENANT: TenantId = TenantId::DEFAULT;
 
@@ -23,12 +31,18 @@ fn grant(role: Role) -> Grant {
     Grant { tenant, role, scope: Scope { queues, ..Scope::default() } }
 }
 
-/// A token that the store knows. Each needs its own number.
-async fn add(store: &Arc<dyn Store>, n: u8, grant: Grant, lifetime: Lifetime) -> (String, TokenRecord) {
+/// A new token with a number.
+fn new_token(n: u8, grant: Grant) -> NewToken {
     let token = Token::from_random(&[n; 64]).unwrap();
     let id = TokenId::new(DbTime::EPOCH, [n; 10]);
     let key = TokenKey { hash: token.hash(), id, prefix: token.prefix().to_owned() };
-    let new = NewToken { key, name: format!("t{n}"), grant, allowed_ips: Vec::new(), lifetime };
+    NewToken { key, name: format!("t{n}"), grant, allowed_ips: Vec::new(), lifetime: Lifetime::For(Span::days(90)) }
+}
+
+/// A token that the store knows. Each needs its own number.
+async fn add(store: &Arc<dyn Store>, n: u8, grant: Grant, lifetime: Lifetime) -> (String, TokenRecord) {
+    let token = Token::from_random(&[n; 64]).unwrap();
+    let new = NewToken { lifetime, ..new_token(n, grant) };
     let made = store.create_token(&Actor::local("test"), &Creator::Open, new).await.unwrap();
     (token.expose().to_owned(), made)
 }
@@ -156,6 +170,8 @@ async fn wrong_credentials_get_equal_answers_until_the_address_is_limited() {
     let limited = get(&server, &unknown, "/api/v1/jobs").await;
     assert_eq!((limited.status.as_u16(), limited.header("retry-after")), (429, "6"), "{}", limited.text);
     assert_eq!(get(&server, &valid, "/api/v1/jobs").await.status.as_u16(), 200, "a known token is not affected");
+    let fresh = token(&server, 4, grant(Role::Viewer)).await;
+    assert_eq!(get(&server, &fresh, "/api/v1/jobs").await.status.as_u16(), 200, "a token that the node never saw");
 }
 
 #[tokio::test]
@@ -221,9 +237,158 @@ async fn a_caller_rotates_its_own_token_with_an_overlap() {
     assert!(!old.header("everytick-token-expires").is_empty(), "it expires soon");
     let other = add(&server.store, 2, grant(Role::Viewer), Lifetime::Unlimited).await.1.id;
     ask(&server, &viewer, "POST", &format!("/api/v1/tokens/{other}/rotate"), Value::Null).await.expect(403);
-    let path = format!("/api/v1/tokens/{}/rotate", fresh["id"].as_str().unwrap());
-    ask(&server, secret, "POST", &path, json!({"overlap": "0s"})).await.expect(201);
-    assert_eq!(get(&server, secret, "/api/v1/jobs").await.status.as_u16(), 401);
+    let third = token(&server, 3, grant(Role::Viewer)).await;
+    let path = format!("/api/v1/tokens/{}/rotate", TokenId::new(DbTime::EPOCH, [3; 10]));
+    ask(&server, &third, "POST", &path, json!({"overlap": "0s"})).await.expect(201);
+    assert_eq!(get(&server, &third, "/api/v1/jobs").await.status.as_u16(), 401);
+}
+
+/// Somebody copies a token and rotates it. The owner notices it at the own rotation, and ends both with one request.
+#[tokio::test]
+async fn a_stolen_token_cannot_be_multiplied_and_ends_with_what_was_made_from_it() {
+    let server = Server::required().await;
+    let (admin, stolen) = (token(&server, 1, grant(Role::Admin)).await, token(&server, 2, grant(Role::Viewer)).await);
+    let id = TokenId::new(DbTime::EPOCH, [2; 10]);
+    let rotate = async |token: &str, id: &str| {
+        ask(&server, token, "POST", &format!("/api/v1/tokens/{id}/rotate"), json!({"overlap": "7d"})).await
+    };
+    let made = rotate(&stolen, &id.to_string()).await.expect(201);
+    let (copy, copy_id) = (made["token"].as_str().unwrap(), made["id"].as_str().unwrap());
+    for (token, id) in [(&*stolen, id.to_string()), (&admin, id.to_string()), (copy, copy_id.to_owned())] {
+        let refused = rotate(token, &id).await.expect(409);
+        assert!(refused["detail"].as_str().unwrap().contains("rotat"), "{refused}");
+    }
+    get(&server, copy, "/api/v1/jobs").await.expect(200);
+    let ended = ask(&server, &admin, "DELETE", &format!("/api/v1/tokens/{id}"), Value::Null).await.expect(200);
+    assert_eq!(ended["id"], id.to_string());
+    assert_eq!((&ended["also_revoked"][0]["id"], ended["also_revoked"].as_array().unwrap().len()), (&made["id"], 1));
+    for token in [&*stolen, copy] {
+        assert_eq!(get(&server, token, "/api/v1/jobs").await.status.as_u16(), 401);
+    }
+    get(&server, &admin, "/api/v1/jobs").await.expect(200);
+}
+
+/// The calls of the API to its store.
+#[derive(Default)]
+struct Calls(Mutex<Vec<Point>>);
+
+impl Faults for Calls {
+    fn call(&self, point: Point) -> Option<Call> {
+        self.0.lock().unwrap().push(point);
+        None
+    }
+}
+
+impl Calls {
+    /// The calls since this was last called.
+    fn made(&self) -> Vec<Point> {
+        std::mem::take(&mut *self.0.lock().unwrap())
+    }
+}
+
+fn simulated() -> (Arc<Calls>, Server) {
+    let calls = Arc::new(Calls::default());
+    let auth = Auth::new(AuthMode::Required, LifetimePolicy::default(), None);
+    (calls.clone(), Server::simulated_with(calls, auth))
+}
+
+#[tokio::test]
+async fn wrong_tokens_cost_few_queries_and_mistyped_ones_none() {
+    let (calls, server) = simulated();
+    // 1,000 tokens that no store knows.
+    let guesses: Vec<String> = (0..1_000u32)
+        .map(|n| {
+            let mut random = [0; 64];
+            random[..4].copy_from_slice(&n.to_be_bytes().map(|byte| byte % 62));
+            Token::from_random(&random).unwrap().expose().to_owned()
+        })
+        .collect();
+    for guess in &guesses[..10] {
+        get(&server, guess, "/api/v1/jobs").await.expect(401);
+    }
+    assert!(calls.made().iter().filter(|point| **point == Point::Read).count() <= 10);
+    for _ in 0..100 {
+        let mistyped = format!("{}x", &guesses[0][..41]);
+        get(&server, &mistyped, "/api/v1/jobs").await.expect(429);
+    }
+    assert_eq!(calls.made(), [], "the checksum is wrong");
+    let answers = join_all(guesses.iter().map(|guess| get(&server, guess, "/api/v1/jobs"))).await;
+    assert!(answers.iter().all(|answer| answer.status.as_u16() == 429));
+    let queries = calls.made().len();
+    assert!(queries <= 10, "{queries} for 1,000 wrong tokens");
+}
+
+#[tokio::test]
+async fn a_node_that_has_not_heard_of_the_first_token_creates_no_further_one() {
+    let server = Server::new().await;
+    server.get("/api/v1/jobs").await.expect(200);
+    // Another node creates the first token. This node learns it up to 5 s later.
+    let first = new_token(1, grant(Role::Admin));
+    server.store.create_token(&Actor::local("test"), &Creator::First, first).await.unwrap();
+    server.get("/api/v1/jobs").await.expect(200);
+    let refused = server.post("/api/v1/tokens", json!({"name": "mine", "role": "instance"})).await.expect(409);
+    assert!(refused["detail"].as_str().unwrap().contains("a credential exists"), "{refused}");
+    assert_eq!(server.store.list_tokens(None, None, 10).await.unwrap().items, []);
+}
+
+#[tokio::test]
+async fn an_api_that_is_open_by_a_flag_creates_tokens_also_later() {
+    let server = Server::with_auth(Auth::new(AuthMode::Open, LifetimePolicy::default(), None)).await;
+    for name in ["a", "b"] {
+        server.post("/api/v1/tokens", json!({"name": name, "role": "viewer"})).await.expect(201);
+    }
+}
+
+#[tokio::test]
+async fn a_worker_whose_token_was_revoked_while_it_waited_gets_no_run() {
+    let (calls, server) = simulated();
+    let (admin, worker) = (token(&server, 1, grant(Role::Admin)).await, token(&server, 2, grant(Role::Worker)).await);
+    ask(&server, &admin, "POST", "/api/v1/jobs", queue_job("j", "q")).await.expect(201);
+    let mut waiting = pin!(ask(
+        &server,
+        &worker,
+        "POST",
+        "/api/v1/queues/q/claim",
+        json!({"worker": "w", "limit": 1, "wait": "20s"})
+    ));
+    calls.made();
+    while !calls.made().contains(&Point::Claim) {
+        tokio::select! {
+            biased;
+            answer = &mut waiting => panic!("{}", answer.text),
+            () = tokio::task::yield_now() => {}
+        }
+    }
+    let id = TokenId::new(DbTime::EPOCH, [2; 10]);
+    ask(&server, &admin, "DELETE", &format!("/api/v1/tokens/{id}"), Value::Null).await.expect(200);
+    let run = ask(&server, &admin, "POST", "/api/v1/jobs/j/trigger", Value::Null).await.expect(201);
+    waiting.await.expect(401);
+    let path = format!("/api/v1/runs/{}", run["id"].as_str().unwrap());
+    assert_eq!(get(&server, &admin, &path).await.expect(200)["state"], "waiting");
+}
+
+#[tokio::test]
+async fn a_live_log_ends_when_the_token_of_its_reader_is_revoked() {
+    let server = Server::required().await;
+    let (admin, worker) = (token(&server, 1, grant(Role::Admin)).await, token(&server, 2, grant(Role::Worker)).await);
+    let reader = token(&server, 3, grant(Role::Viewer)).await;
+    ask(&server, &admin, "POST", "/api/v1/jobs", queue_job("j", "q")).await.expect(201);
+    ask(&server, &admin, "POST", "/api/v1/jobs/j/trigger", Value::Null).await.expect(201);
+    let claim = json!({"worker": "w", "limit": 1});
+    let claimed = ask(&server, &worker, "POST", "/api/v1/queues/q/claim", claim).await.expect(200);
+    let run = claimed["runs"][0]["id"].as_str().unwrap();
+    let log = server.live.open(run.parse().unwrap());
+    log.push(b"first");
+    let bearer = format!("Bearer {reader}");
+    let read = request("GET", &format!("/api/v1/runs/{run}/log"), &[("authorization", &bearer)], "");
+    let response = server.router.clone().oneshot(read).await.unwrap();
+    assert_eq!(response.headers()["content-type"], "text/event-stream");
+    let id = TokenId::new(DbTime::EPOCH, [3; 10]);
+    ask(&server, &admin, "DELETE", &format!("/api/v1/tokens/{id}"), Value::Null).await.expect(200);
+    let text = tokio::time::timeout(Duration::from_secs(60), to_bytes(response.into_body(), 10_000)).await;
+    let text = String::from_utf8(text.expect("the stream ends").unwrap().to_vec()).unwrap();
+    assert!(!text.contains("event: end"), "{text}");
+    drop(log);
 }
 
 #[tokio::test]
@@ -383,6 +548,53 @@ async fn a_job_prefix_hides_everything_else() {
 }
 
 #[tokio::test]
+async fn the_beginning_of_an_id_is_no_way_around_a_job_prefix() {
+    let server = Server::new().await;
+    let id = server.make("f").await["id"].as_str().unwrap().to_owned();
+    let beginning = id[..8].to_owned();
+    server.get(&format!("/api/v1/jobs/{beginning}")).await.expect(200);
+    let admin = token(&server, 1, scoped(Role::Admin, prefix(&id[..4]))).await;
+    for path in [
+        format!("/api/v1/jobs/{beginning}"),
+        format!("/api/v1/jobs/{beginning}/runs"),
+        format!("/api/v1/runs?job={beginning}"),
+        format!("/api/v1/audit?subject={beginning}"),
+        format!("/api/v1/audit?subject={id}"),
+    ] {
+        let answer = get(&server, &admin, &path).await;
+        assert_eq!(answer.status.as_u16(), 404, "{path}: {}", answer.text);
+    }
+    let own = format!("{}-x", &id[..4]);
+    ask(&server, &admin, "POST", "/api/v1/jobs", queue_job(&own, "q")).await.expect(201);
+    let answer = get(&server, &admin, &format!("/api/v1/runs?job={own}&flow={beginning}")).await;
+    assert_eq!(answer.status.as_u16(), 404, "{}", answer.text);
+    let rows = get(&server, &admin, &format!("/api/v1/audit?subject={own}")).await.expect(200);
+    assert_eq!(rows["items"].as_array().unwrap().len(), 1, "{rows}");
+}
+
+#[tokio::test]
+async fn a_repeated_request_does_not_show_a_job_that_was_renamed_out_of_the_prefix() {
+    let server = Server::required().await;
+    let (all, limited) =
+        (token(&server, 1, grant(Role::Editor)).await, token(&server, 2, scoped(Role::Editor, prefix("etl-"))).await);
+    let repeat = async |path: &str, body: &Value| {
+        let bearer = format!("Bearer {limited}");
+        let headers = [("authorization", bearer.as_str()), ("idempotency-key", path.rsplit('/').next().unwrap())];
+        server.call("POST", path, &headers, body.to_string()).await
+    };
+    let definition = queue_job("etl-1", "q");
+    let trigger = json!({"force": true});
+    repeat("/api/v1/jobs", &definition).await.expect(201);
+    let triggered = async || repeat("/api/v1/jobs/etl-1/trigger", &trigger).await;
+    triggered().await.expect(201);
+    ask(&server, &all, "PATCH", "/api/v1/jobs/etl-1", json!({"name": "other"})).await.expect(200);
+    repeat("/api/v1/jobs", &definition).await.expect(404);
+    ask(&server, &all, "POST", "/api/v1/jobs", queue_job("etl-1", "q")).await.expect(201);
+    // The run belongs to the first job.
+    triggered().await.expect(404);
+}
+
+#[tokio::test]
 async fn a_worker_token_works_only_on_its_queues() {
     let server = Server::new().await;
     for (name, queue) in [("mine", "mail-1"), ("theirs", "other")] {
@@ -460,7 +672,7 @@ async fn a_run_token_works_on_its_claim_and_nothing_else() {
     ask(&server, &token, "POST", &path(run, "heartbeat"), json!({"fence": run["fence"].as_i64().unwrap() + 1}))
         .await
         .expect(403);
-    for (method, path) in [("GET", path(run, "log")), ("POST", path(run, "cancel"))] {
+    for (method, path) in [("GET", path(run, "log")), ("POST", path(run, "cancel")), ("POST", path(run, "release"))] {
         ask(&server, &token, method, &path, Value::Null).await.expect(403);
     }
     ask(&server, &token, "GET", "/api/v1/jobs", Value::Null).await.expect(401);

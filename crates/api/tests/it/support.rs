@@ -108,9 +108,12 @@ impl Server {
 
     /// A server on the simulated store, which passes each call to `faults`.
     pub(crate) fn simulated(faults: Arc<dyn Faults>) -> Self {
+        Self::simulated_with(faults, Auth::default())
+    }
+
+    pub(crate) fn simulated_with(faults: Arc<dyn Faults>, auth: Auth) -> Self {
         let store = SimStore::new(Arc::new(SystemClock), Limits::default());
         let (api_store, store) = (Arc::new(store.connect(faults)), Arc::new(store));
-        let auth = Auth::default();
         Self::on(api_store, store, TempDir::new().unwrap(), true, Span::seconds(1), BYTES_IN_FLIGHT_MAX, auth)
     }
 

@@ -7,10 +7,12 @@
 //! | `scope` | what a credential sees of its tenant: queues, job names, reads only |
 //! | `token` | the text of a token, its checksum and its hash |
 //! | `lifetime` | how long a token is valid |
+//! | `rotation` | which token may be replaced by a new one, and what a revocation ends |
 //! | `run_token` | the proof that a receiver may settle one claim |
 
 mod lifetime;
 mod permission;
+mod rotation;
 mod run_token;
 mod scope;
 mod token;
@@ -26,6 +28,7 @@ pub use lifetime::{
     check_overlap,
 };
 pub use permission::Permission;
+pub use rotation::{CHAIN_VALID_MAX, ROTATED_AGAIN_AFTER, Rotation, Rotations};
 pub use run_token::{RunClaim, RunKey, is_run_token};
 pub use scope::{PATTERNS_MAX, Pattern, Scope};
 pub use token::{BadToken, TOKEN_PREFIX_CHARS, Token, TokenHash};

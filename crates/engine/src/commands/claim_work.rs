@@ -11,6 +11,10 @@ use everytick_domain::{
     target::Outcome,
 };
 use everytick_store::{Actor, ClaimBeat, ClaimQueue, QueueClaims, Result, SettleAnswer, StoreError};
+use futures::{
+    FutureExt as _,
+    future::{BoxFuture, ready},
+};
 use metrics::counter;
 
 use super::{Commands, report_result::locked};
@@ -23,6 +27,20 @@ pub enum Work {
     Claims(QueueClaims),
     /// Too many workers wait already: retry later.
     TooManyWaiting,
+    /// The caller's credential ended while it waited. Nothing was claimed.
+    NotAdmitted,
+}
+
+/// A worker's request for work.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct WorkRequest {
+    pub tenant: TenantId,
+    pub queue: String,
+    pub worker: String,
+    /// Most runs to claim.
+    pub limit: usize,
+    /// How long to wait if the queue is empty.
+    pub wait: Duration,
 }
 
 impl Commands {
@@ -36,28 +54,35 @@ impl Commands {
         limit: usize,
         wait: Duration,
     ) -> Result<Work> {
-        self.claim_work_until(tenant, queue, worker, limit, wait, std::future::pending()).await
+        let asked = WorkRequest { tenant, queue, worker, limit, wait };
+        self.claim_work_until(asked, std::future::pending(), || ready(Ok(true)).boxed()).await
     }
 
     /// Like `claim_work`, but `ended` ends the wait too. A claim in progress is not interrupted: otherwise its runs would stay
-    /// claimed without a worker until their lease expires.
+    /// claimed without a worker until their lease expires. After a wait, runs are claimed only if the caller is still
+    /// `admitted`: its credential may have ended meanwhile.
     pub async fn claim_work_until(
         &self,
-        tenant: TenantId,
-        queue: String,
-        worker: String,
-        limit: usize,
-        wait: Duration,
+        asked: WorkRequest,
         ended: impl Future<Output = ()>,
+        admitted: impl Fn() -> BoxFuture<'static, Result<bool>> + Send,
     ) -> Result<Work> {
+        let WorkRequest { tenant, queue, worker, limit, wait } = asked;
         tokio::pin!(ended);
         let key = (tenant, queue.clone());
         let request = ClaimQueue { tenant, queue, worker, limit, lease: CLAIM_LEASE };
         let deadline = tokio::time::sleep(wait);
         tokio::pin!(deadline);
+        let mut has_waited = false;
         loop {
             // Join the list before the claim, so that a run that arrives during an empty claim still wakes this worker.
             let Some(mut waiter) = self.waiters.join(&key, &request.worker) else { return Ok(Work::TooManyWaiting) };
+            if has_waited && !admitted().await? {
+                drop(waiter);
+                // The run that ended the wait is for another worker.
+                self.waiters.wake(&key);
+                return Ok(Work::NotAdmitted);
+            }
             // Note the request before the claim: if the caller disconnected during a note after the claim, the claimed
             // runs would be unavailable for a lease. Note it again after a wait: the first job of the queue may have
             // been created meanwhile.
@@ -82,6 +107,7 @@ impl Commands {
                 () = &mut ended => return Ok(Work::Claims(found)),
                 may_have_work = waiter.woken() => if !may_have_work { return Ok(Work::Claims(found)) },
             }
+            has_waited = true;
         }
     }
 

@@ -22,7 +22,7 @@ use crate::{
 };
 
 pub use backfill::Backfill;
-pub use claim_work::Work;
+pub use claim_work::{Work, WorkRequest};
 pub use trigger::Trigger;
 
 pub use crate::settle::report::Report;

@@ -1,9 +1,9 @@
-//! Deletes runs and audit rows that are older than the operator's settings, in small batches.
+//! Deletes runs and audit rows that are older than the operator's settings, and tokens that ended long ago, in small batches.
 
 use std::sync::Arc;
 
 use everytick_domain::time::DbTime;
-use everytick_store::Pruned;
+use everytick_store::{ENDED_TOKENS_KEPT, Pruned};
 
 use crate::{
     pulse,
@@ -32,6 +32,7 @@ pub(crate) async fn pass(shared: &Arc<Shared>) {
     let now = shared.clock.now();
     prune_runs(shared, now.minus(settings.history)).await;
     prune_audit(shared, now.minus(settings.audit_retention)).await;
+    prune_tokens(shared, now.minus(ENDED_TOKENS_KEPT)).await;
 }
 
 async fn prune_runs(shared: &Shared, before: DbTime) {
@@ -57,6 +58,20 @@ async fn prune_audit(shared: &Shared, before: DbTime) {
             Ok(_) => tokio::task::yield_now().await,
             Err(error) => {
                 tracing::warn!(%error, "could not prune the audit trail; trying again later");
+                return;
+            }
+        }
+    }
+}
+
+async fn prune_tokens(shared: &Shared, ended_before: DbTime) {
+    loop {
+        match shared.call("prune tokens", shared.parts.store.prune_tokens(ended_before, PRUNE_BATCH)).await {
+            Ok(0) => return,
+            Ok(_) if shared.stopping() => return,
+            Ok(_) => tokio::task::yield_now().await,
+            Err(error) => {
+                tracing::warn!(%error, "could not prune tokens; trying again later");
                 return;
             }
         }

@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use everytick_domain::{
-    access::{Grant, RunKey, TokenHash},
+    access::{Grant, Rotations, RunKey, TokenHash},
     ids::{TenantId, TokenId},
     time::{DbTime, Span},
 };
@@ -21,8 +21,8 @@ impl TokenStore for DbStore {
     async fn create_node_tokens(&self, actor: &Actor, tokens: Vec<NewToken>) -> Result<bool> {
         in_tx!(self, "create the tokens of a node", tx => token::create_node_tokens(tx, actor, tokens))
     }
-    async fn find_token(&self, hash: &TokenHash) -> Result<(Option<TokenRecord>, DbTime)> {
-        in_read!(self, "look up a token", tx => token::find_token(tx, hash))
+    async fn find_tokens(&self, hashes: &[TokenHash]) -> Result<(Vec<TokenRecord>, DbTime)> {
+        in_read!(self, "look up tokens", tx => token::find_tokens(tx, hashes))
     }
     async fn get_token(&self, owner: TokenOwner, id: TokenId) -> Result<TokenRecord> {
         in_read!(self, "read the token", tx => token::get_token(tx, owner, id))
@@ -35,7 +35,7 @@ impl TokenStore for DbStore {
     ) -> Result<Page<TokenRecord, TokenId>> {
         self.reads(list(self, owner, after, limit)).await
     }
-    async fn revoke_token(&self, actor: &Actor, owner: TokenOwner, id: TokenId) -> Result<TokenRecord> {
+    async fn revoke_token(&self, actor: &Actor, owner: TokenOwner, id: TokenId) -> Result<Vec<TokenRecord>> {
         in_tx!(self, "revoke the token", tx => token::revoke_token(tx, actor, owner, id))
     }
     async fn rotate_token(
@@ -47,6 +47,9 @@ impl TokenStore for DbStore {
         overlap: Span,
     ) -> Result<TokenRecord> {
         in_tx!(self, "rotate the token", tx => token::rotate_token(tx, actor, owner, id, new, overlap))
+    }
+    async fn prune_tokens(&self, before: DbTime, limit: usize) -> Result<u64> {
+        in_tx!(self, "prune tokens", tx => token::prune_tokens(tx, before, limit))
     }
     async fn note_token_used(&self, id: TokenId, ip: &str) -> Result<()> {
         in_tx!(self, "note the use of a token", tx => token::note_token_used(tx, id, ip))
@@ -130,9 +133,9 @@ impl TokenTx for DbTx {
     async fn set_setting(&mut self, name: &str, value: &str) -> Result<()> {
         self.execute(query!("tokens/set_setting", name, value)).await.map(drop)
     }
-    async fn token_by_hash(&mut self, hash: &TokenHash) -> Result<Option<TokenRecord>> {
-        let found = self.fetch_optional(query!("tokens/token_by_hash", hash.as_bytes().as_slice())).await?;
-        found.as_ref().map(decode).transpose().failed(self.doing)
+    async fn tokens_by_hash(&mut self, hashes: &[TokenHash]) -> Result<Vec<TokenRecord>> {
+        let found = self.fetch_all(query!("tokens/tokens_by_hash", rows::hashes(hashes))).await?;
+        Ok(self.unreadable.each("tokens", &found, decode))
     }
     async fn token_by_id(&mut self, id: TokenId) -> Result<Option<TokenRecord>> {
         let found = self.fetch_optional(query!("tokens/token_by_id", id.uuid())).await?;
@@ -142,6 +145,10 @@ impl TokenTx for DbTx {
         let live = query!("tokens/live_tokens", owner_key(owner), self.now.millis());
         let found: Vec<(Uuid, String)> = self.fetch_all_as(live).await?;
         Ok(found.into_iter().map(|(id, name)| (TokenId::from_uuid(id), name)).collect())
+    }
+    async fn rotations(&mut self, owner: TokenOwner) -> Result<Rotations> {
+        let found: Vec<(Uuid, Uuid)> = self.fetch_all_as(query!("tokens/rotations", owner_key(owner))).await?;
+        Ok(found.into_iter().map(|(token, from)| (TokenId::from_uuid(token), TokenId::from_uuid(from))).collect())
     }
     async fn insert_token(&mut self, token: &TokenRecord) -> Result<()> {
         let json = |text: serde_json::Result<String>| text.unwrap_or_default();
@@ -172,8 +179,8 @@ impl TokenTx for DbTx {
         let touch = query!("tokens/touch_token", id.uuid(), self.now.millis(), ip, unless_after.millis());
         self.execute(touch).await.map(drop)
     }
-    async fn forget_tokens(&mut self, owner: TokenOwner, ended_before: DbTime) -> Result<()> {
-        self.execute(query!("tokens/forget_tokens", owner_key(owner), ended_before.millis())).await.map(drop)
+    async fn prune_tokens(&mut self, before: DbTime, limit: usize) -> Result<u64> {
+        self.execute(query!("tokens/prune_tokens", before.millis(), rows::limit(limit))).await
     }
     async fn audit_denied(
         &mut self,

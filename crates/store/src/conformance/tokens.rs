@@ -7,10 +7,7 @@ use everytick_domain::{
 };
 
 use super::{Bench, OTHER_TENANT, START, TENANT, actor, s};
-use crate::{
-    Actor, ActorKind, AuditFilter, AuditRecord, Creator, ENDED_TOKENS_KEPT, NewToken, Result, StoreError, TokenKey,
-    TokenRecord,
-};
+use crate::{Actor, ActorKind, AuditFilter, AuditRecord, Creator, NewToken, Result, StoreError, TokenKey, TokenRecord};
 
 /// The rules of this file.
 #[macro_export]
@@ -29,8 +26,12 @@ macro_rules! conformance_tokens {
             an_expired_token_is_found_and_is_not_valid,
             a_rotated_token_is_valid_until_its_overlap_ends,
             a_token_that_expires_soon_does_not_live_longer_by_a_rotation,
+            a_token_is_rotated_once,
+            a_chain_of_rotations_has_few_valid_tokens,
+            a_revocation_ends_the_tokens_made_by_rotation,
+            several_tokens_are_found_at_once,
             a_use_is_stored_at_most_once_a_minute,
-            ended_tokens_are_removed_after_30_days,
+            ended_tokens_are_removed_later,
             tokens_do_not_cross_tenants,
             token_changes_have_audit_rows,
             a_refused_token_changes_nothing,
@@ -106,9 +107,9 @@ pub async fn a_token_is_created_found_by_its_hash_listed_and_revoked(bench: &Ben
     assert_eq!(bench.store.get_token(Some(TENANT), second.id).await.unwrap(), second);
     bench.go(5);
     let revoked = bench.store.revoke_token(&actor(), Some(TENANT), made.id).await.unwrap();
-    assert_eq!(revoked.revoked_at, Some(s(5)));
     let found = find(bench, 1).await.unwrap();
-    assert!(found == revoked && !found.is_live(s(5)));
+    assert!(found.revoked_at == Some(s(5)) && !found.is_live(s(5)));
+    assert_eq!(revoked, [found]);
     assert_eq!(names(bench, Some(TENANT)).await, ["t2"]);
     let again = bench.store.revoke_token(&actor(), Some(TENANT), made.id).await;
     assert!(matches!(again, Err(StoreError::NotFound("token"))), "{again:?}");
@@ -233,6 +234,67 @@ pub async fn a_token_that_expires_soon_does_not_live_longer_by_a_rotation(bench:
     assert_eq!(find(bench, 1).await.unwrap().expires_at, Some(s(60)));
 }
 
+async fn rotate(bench: &Bench, from: u8, to: u8, overlap: Span) -> Result<TokenRecord> {
+    bench.store.rotate_token(&actor(), Some(TENANT), id(from), key(to), overlap).await
+}
+
+pub async fn a_token_is_rotated_once(bench: &Bench) {
+    create(bench, new(1, Role::Viewer)).await;
+    rotate(bench, 1, 2, Span::days(1)).await.unwrap();
+    bench.go(3_600);
+    assert!(is_conflict(rotate(bench, 1, 3, Span::days(1)).await));
+    bench.store.revoke_token(&actor(), Some(TENANT), id(2)).await.unwrap();
+    assert!(is_conflict(rotate(bench, 1, 3, Span::days(1)).await), "also when the new token was revoked");
+    assert_eq!(find(bench, 3).await, None);
+    assert!(find(bench, 1).await.unwrap().is_live(s(3_600)), "the new token does not end the old one");
+}
+
+pub async fn a_chain_of_rotations_has_few_valid_tokens(bench: &Bench) {
+    create(bench, new(1, Role::Viewer)).await;
+    rotate(bench, 1, 2, Span::days(1)).await.unwrap();
+    bench.go(59);
+    assert!(is_conflict(rotate(bench, 2, 3, Span::days(1)).await), "a moment after the rotation");
+    bench.go(60);
+    rotate(bench, 2, 3, Span::days(1)).await.unwrap();
+    bench.go(120);
+    assert!(is_conflict(rotate(bench, 3, 4, Span::days(1)).await), "a fourth valid token");
+    rotate(bench, 3, 4, Span::millis(0)).await.unwrap();
+    bench.clock.set(s(120).plus(Span::days(1)));
+    rotate(bench, 4, 5, Span::days(1)).await.unwrap();
+}
+
+pub async fn a_revocation_ends_the_tokens_made_by_rotation(bench: &Bench) {
+    create(bench, new(1, Role::Viewer)).await;
+    for n in 1..=3 {
+        bench.go(60 * i64::from(n));
+        // The third token ends at once. Its successor is found all the same.
+        rotate(bench, n, n + 1, if n == 3 { Span::millis(0) } else { Span::days(1) }).await.unwrap();
+    }
+    create(bench, new(9, Role::Viewer)).await;
+    bench.go(300);
+    let before = actions(bench).await.len();
+    let ended = bench.store.revoke_token(&actor(), Some(TENANT), id(2)).await.unwrap();
+    assert_eq!(ended.iter().map(|token| token.id).collect::<Vec<_>>(), [id(2), id(4)]);
+    assert!(ended.iter().all(|token| token.revoked_at == Some(s(300))));
+    let mut live = Vec::new();
+    for n in [1, 2, 3, 4, 9] {
+        live.push(find(bench, n).await.unwrap().is_live(s(300)));
+    }
+    assert_eq!(live, [true, false, false, false, true], "the token before it and another one stay valid");
+    assert_eq!(actions(bench).await[before..], ["revoke_token", "revoke_token"]);
+}
+
+pub async fn several_tokens_are_found_at_once(bench: &Bench) {
+    for n in 1..=3 {
+        create(bench, new(n, Role::Viewer)).await;
+    }
+    let hashes = [1, 7, 3].map(|n| key(n).hash);
+    let (mut found, now) = bench.store.find_tokens(&hashes).await.unwrap();
+    found.sort_by_key(|token| token.id);
+    assert_eq!((found.iter().map(|token| token.id).collect::<Vec<_>>(), now), (vec![id(1), id(3)], START));
+    assert_eq!(bench.store.find_tokens(&[]).await.unwrap().0, []);
+}
+
 pub async fn a_use_is_stored_at_most_once_a_minute(bench: &Bench) {
     let made = create(bench, new(1, Role::Viewer)).await;
     create(bench, new(2, Role::Viewer)).await;
@@ -245,20 +307,21 @@ pub async fn a_use_is_stored_at_most_once_a_minute(bench: &Bench) {
     assert_eq!(find(bench, 2).await.unwrap().last_used_at, None, "another token is unchanged");
 }
 
-pub async fn ended_tokens_are_removed_after_30_days(bench: &Bench) {
+pub async fn ended_tokens_are_removed_later(bench: &Bench) {
     create(bench, NewToken { lifetime: Lifetime::For(Span::minutes(1)), ..new(1, Role::Viewer) }).await;
-    let revoked = create(bench, new(2, Role::Viewer)).await;
+    create(bench, new(2, Role::Viewer)).await;
     create(bench, NewToken { lifetime: Lifetime::Unlimited, ..new(3, Role::Viewer) }).await;
+    create(bench, NewToken { grant: grant(OTHER_TENANT, Role::Viewer), ..new(4, Role::Viewer) }).await;
     bench.go(60);
-    bench.store.revoke_token(&actor(), Some(TENANT), revoked.id).await.unwrap();
-    let until = s(60).plus(ENDED_TOKENS_KEPT);
-    bench.clock.set(until);
-    create(bench, new(4, Role::Viewer)).await;
-    assert!(find(bench, 1).await.is_some() && find(bench, 2).await.is_some());
-    bench.clock.set(until.plus(Span::millis(1)));
-    create(bench, new(5, Role::Viewer)).await;
+    for (owner, n) in [(TENANT, 2), (OTHER_TENANT, 4)] {
+        bench.store.revoke_token(&actor(), Some(owner), id(n)).await.unwrap();
+    }
+    let prune = async |before, limit| bench.store.prune_tokens(before, limit).await.unwrap();
+    assert_eq!(prune(s(60), 10).await, 0);
+    assert_eq!(prune(s(61), 1).await, 1, "at most the limit");
+    assert_eq!((prune(s(61), 10).await, prune(s(61), 10).await), (2, 0));
     let left = [find(bench, 1).await, find(bench, 2).await, find(bench, 3).await, find(bench, 4).await];
-    assert_eq!(left.map(|token| token.is_some()), [false, false, true, true]);
+    assert_eq!(left.map(|token| token.is_some()), [false, false, true, false]);
 }
 
 pub async fn tokens_do_not_cross_tenants(bench: &Bench) {
@@ -291,6 +354,7 @@ pub async fn token_changes_have_audit_rows(bench: &Bench) {
         ("create_token", token(1)),
         ("rotate_token", token(2)),
         ("revoke_token", token(1)),
+        ("revoke_token", token(2)),
     ];
     assert_eq!(
         rows.iter().map(of).collect::<Vec<_>>(),

@@ -6,6 +6,7 @@ mod decode;
 use std::borrow::Borrow;
 
 use everytick_domain::{
+    access::TokenHash,
     ids::{JobId, RunId},
     job::JobSpec,
     partition::PartitionSet,
@@ -60,6 +61,10 @@ pub(super) const fn id(id: Uuid) -> Id {
 pub(super) type Ids = Vec<Uuid>;
 pub(super) fn ids(ids: impl IntoIterator<Item = Uuid>) -> Ids {
     ids.into_iter().collect()
+}
+/// A list of hashes, as a parameter.
+pub(super) fn hashes(hashes: &[TokenHash]) -> Vec<&[u8]> {
+    hashes.iter().map(|hash| hash.as_bytes().as_slice()).collect()
 }
 /// A list of codes, as a parameter.
 pub(super) type Codes = Vec<i16>;

@@ -1,28 +1,30 @@
 //! API tokens and the settings of the installation. Every change locks the settings first, so that changes follow each
 //! other: two first tokens, or two tokens of one name, are never created at once.
 
+use std::collections::HashSet;
+
 use async_trait::async_trait;
 use everytick_domain::{
-    access::{Grant, Lifetime, RunKey, TokenHash},
+    access::{Grant, Lifetime, Rotation, Rotations, RunKey, TokenHash},
     ids::{TenantId, TokenId},
     invalid::Invalid,
     time::{DbTime, Span},
 };
 
 use super::{Tx, audit_one};
-use crate::{
-    Actor, Creator, ENDED_TOKENS_KEPT, NewToken, Result, StoreError, TokenKey, TokenOwner, TokenRecord, USE_NOTED_EVERY,
-};
+use crate::{Actor, Creator, NewToken, Result, StoreError, TokenKey, TokenOwner, TokenRecord, USE_NOTED_EVERY};
 
 /// The verbs of tokens and settings.
 #[async_trait]
 pub trait TokenTx: Tx {
     async fn setting(&mut self, name: &str) -> Result<Option<String>>;
     async fn set_setting(&mut self, name: &str, value: &str) -> Result<()>;
-    async fn token_by_hash(&mut self, hash: &TokenHash) -> Result<Option<TokenRecord>>;
+    /// The tokens with these hashes. Leaves out what cannot be decoded.
+    async fn tokens_by_hash(&mut self, hashes: &[TokenHash]) -> Result<Vec<TokenRecord>>;
     async fn token_by_id(&mut self, id: TokenId) -> Result<Option<TokenRecord>>;
     /// The valid tokens, with their names.
     async fn live_tokens(&mut self, owner: TokenOwner) -> Result<Vec<(TokenId, String)>>;
+    async fn rotations(&mut self, owner: TokenOwner) -> Result<Rotations>;
     async fn insert_token(&mut self, token: &TokenRecord) -> Result<()>;
     async fn end_token(&mut self, id: TokenId) -> Result<()>;
     /// Lets a token expire at this time, if it does not expire earlier.
@@ -30,7 +32,7 @@ pub trait TokenTx: Tx {
     /// Stores a use, unless one was stored after this time.
     async fn touch_token(&mut self, id: TokenId, ip: &str, unless_after: DbTime) -> Result<()>;
     /// Removes tokens that ended before this time.
-    async fn forget_tokens(&mut self, owner: TokenOwner, ended_before: DbTime) -> Result<()>;
+    async fn prune_tokens(&mut self, before: DbTime, limit: usize) -> Result<u64>;
     /// Writes the audit row of a denied request.
     async fn audit_denied(
         &mut self,
@@ -72,9 +74,8 @@ pub async fn create_token<T: TokenTx + ?Sized>(
         Creator::First | Creator::Open => {}
     }
     new.grant.check().map_err(super::invalid)?;
-    let now = tx.read_clock().await?;
+    tx.read_clock().await?;
     let owner = new.grant.tenant;
-    tx.forget_tokens(owner, now.minus(ENDED_TOKENS_KEPT)).await?;
     let live = tx.live_tokens(owner).await?;
     let max = tx.limits().tokens_per_tenant_max;
     if live.len() as u64 >= max {
@@ -196,8 +197,8 @@ async fn audit_token<T: TokenTx + ?Sized>(tx: &mut T, actor: &Actor, action: &st
     audit_one(tx, audited(token.grant.tenant), actor, action, format!("token/{}", token.id), detail.to_string()).await
 }
 
-pub async fn find_token<T: TokenTx + ?Sized>(tx: &mut T, hash: &TokenHash) -> Result<(Option<TokenRecord>, DbTime)> {
-    let found = tx.token_by_hash(hash).await?;
+pub async fn find_tokens<T: TokenTx + ?Sized>(tx: &mut T, hashes: &[TokenHash]) -> Result<(Vec<TokenRecord>, DbTime)> {
+    let found = tx.tokens_by_hash(hashes).await?;
     Ok((found, tx.read_clock().await?))
 }
 
@@ -211,14 +212,20 @@ pub async fn revoke_token<T: TokenTx + ?Sized>(
     actor: &Actor,
     owner: TokenOwner,
     id: TokenId,
-) -> Result<TokenRecord> {
+) -> Result<Vec<TokenRecord>> {
     tx.lock_access().await?;
-    let token = get_token(tx, owner, id).await?;
+    let mut ended = vec![get_token(tx, owner, id).await?];
     let now = tx.read_clock().await?;
-    tx.end_token(id).await?;
-    audit_token(tx, actor, "revoke_token", &token).await?;
+    for successor in tx.rotations(owner).await?.successors(id) {
+        ended.extend(tx.token_by_id(successor).await?.filter(|token| token.is_live(now)));
+    }
+    for token in &mut ended {
+        tx.end_token(token.id).await?;
+        audit_token(tx, actor, "revoke_token", token).await?;
+        token.revoked_at = Some(now);
+    }
     tx.notify_access().await?;
-    Ok(TokenRecord { revoked_at: Some(now), ..token })
+    Ok(ended)
 }
 
 pub async fn rotate_token<T: TokenTx + ?Sized>(
@@ -235,8 +242,11 @@ pub async fn rotate_token<T: TokenTx + ?Sized>(
     if !old.is_live(now) {
         return Err(conflict("the token has expired; create a new one"));
     }
+    let live: HashSet<TokenId> = tx.live_tokens(owner).await?.into_iter().map(|(id, _)| id).collect();
+    let asked = Rotation { token: id, age: now.since(old.created_at), overlap };
+    tx.rotations(owner).await?.check(asked, |token| live.contains(&token)).map_err(StoreError::Conflict)?;
     let max = tx.limits().tokens_per_tenant_max;
-    if tx.live_tokens(owner).await?.len() as u64 >= max {
+    if live.len() as u64 >= max {
         return Err(StoreError::QuotaFull { what: "tokens", max });
     }
     let fresh = record(new, old.name.clone(), old.grant.clone(), old.allowed_ips.clone(), actor, now);
@@ -248,6 +258,10 @@ pub async fn rotate_token<T: TokenTx + ?Sized>(
     audit_token(tx, actor, "rotate_token", &token).await?;
     tx.notify_access().await?;
     Ok(token)
+}
+
+pub async fn prune_tokens<T: TokenTx + ?Sized>(tx: &mut T, before: DbTime, limit: usize) -> Result<u64> {
+    tx.prune_tokens(before, limit).await
 }
 
 pub async fn note_token_used<T: TokenTx + ?Sized>(tx: &mut T, id: TokenId, ip: &str) -> Result<()> {

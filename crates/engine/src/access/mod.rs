@@ -1,7 +1,10 @@
 //! Credentials of callers: looks up tokens, with a cache, and changes them.
 //!
 //! A cached answer is at most [`CACHED_FOR`] old, and a change that this process makes or hears of empties the cache. So a
-//! revoked token ends within that time on every node, and a request with a cached token costs no query.
+//! revoked token ends within that time on every node, and a request with a cached token costs no query. `lookups` limits the
+//! queries for the other ones.
+
+mod lookups;
 
 use std::{
     collections::HashMap,
@@ -18,10 +21,15 @@ use everytick_store::{
     Actor, Creator, NewToken, Page, Result, Store, StoreError, TokenKey, TokenOwner, TokenRecord, USE_NOTED_EVERY,
 };
 
+use self::lookups::Lookups;
 use crate::{Hints, clock::MonoTime, commands::Entropy};
 
 /// How long a node answers from its memory.
 pub const CACHED_FOR: Duration = Duration::from_secs(5);
+/// How often a long answer checks that its caller's token is still valid.
+pub const VALID_CHECK_EVERY: Duration = Duration::from_secs(1);
+/// The time between two queries for tokens that are probably guesses.
+const GUESSES_PAUSE: Duration = Duration::from_millis(20);
 /// How many tokens a node remembers.
 const CACHED_MAX: usize = 10_000;
 
@@ -31,6 +39,15 @@ pub struct Credential {
     pub token: Arc<TokenRecord>,
     /// At least this time on the database clock.
     pub now: DbTime,
+}
+
+/// How a token that the node does not remember is looked up. Both ways find every valid token.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Lookup {
+    /// At once.
+    Prompt,
+    /// With those of other callers whose tokens were wrong, at most one query in 20 ms.
+    Paced,
 }
 
 /// What a new token may do, and for how long.
@@ -50,6 +67,8 @@ struct Inner {
     store: Arc<dyn Store>,
     hints: Hints,
     entropy: Arc<dyn Entropy>,
+    prompt: Lookups,
+    paced: Lookups,
     cache: Mutex<Cache>,
 }
 
@@ -79,7 +98,8 @@ impl std::fmt::Debug for Access {
 
 impl Access {
     pub(crate) fn new(store: Arc<dyn Store>, hints: Hints, entropy: Arc<dyn Entropy>) -> Self {
-        Self(Arc::new(Inner { store, hints, entropy, cache: Mutex::default() }))
+        let (prompt, paced) = (Lookups::new(store.clone(), Duration::ZERO), Lookups::new(store.clone(), GUESSES_PAUSE));
+        Self(Arc::new(Inner { store, hints, entropy, prompt, paced, cache: Mutex::default() }))
     }
 
     /// The cache, without what has changed since.
@@ -118,12 +138,32 @@ impl Access {
     }
 
     /// The valid token with this hash.
-    pub async fn find(&self, hash: &TokenHash) -> Result<Option<Credential>> {
-        if let Some(cached) = self.cached(hash) {
+    pub async fn find(&self, hash: &TokenHash, lookup: Lookup) -> Result<Option<Credential>> {
+        self.find_read_within(hash, lookup, CACHED_FOR).await
+    }
+
+    /// Whether a token is still valid, for an answer that lasts long. With a check every [`VALID_CHECK_EVERY`], the answer ends
+    /// within [`CACHED_FOR`] of the revocation.
+    pub async fn is_valid(&self, hash: &TokenHash) -> Result<bool> {
+        let found = self.find_read_within(hash, Lookup::Prompt, CACHED_FOR - VALID_CHECK_EVERY).await?;
+        Ok(found.is_some())
+    }
+
+    async fn find_read_within(
+        &self,
+        hash: &TokenHash,
+        lookup: Lookup,
+        age_max: Duration,
+    ) -> Result<Option<Credential>> {
+        if let Some(cached) = self.cached(hash, age_max) {
             return Ok(valid(cached));
         }
         let version = self.0.hints.access_version();
-        let (found, now) = self.0.store.find_token(hash).await?;
+        let lookups = match lookup {
+            Lookup::Prompt => &self.0.prompt,
+            Lookup::Paced => &self.0.paced,
+        };
+        let (found, now) = lookups.find(*hash).await?;
         let mut cache = self.cache();
         let Some(token) = found.map(Arc::new).filter(|token| token.is_live(now)) else {
             cache.tokens.remove(hash);
@@ -139,12 +179,12 @@ impl Access {
         Ok(Some(Credential { token, now }))
     }
 
-    fn cached(&self, hash: &TokenHash) -> Option<Credential> {
+    fn cached(&self, hash: &TokenHash, age_max: Duration) -> Option<Credential> {
         let cache = self.cache();
         let cached = cache.tokens.get(hash).filter(|cached| !cached.stale)?;
         let age = MonoTime::now().since(cached.read);
         let now = cached.read_at.plus(Span::from(age));
-        (age < CACHED_FOR).then(|| Credential { token: cached.token.clone(), now })
+        (age < age_max).then(|| Credential { token: cached.token.clone(), now })
     }
 
     /// Stores when and from where a token was used, at most once a minute. The request does not wait for it.
@@ -188,7 +228,7 @@ impl Access {
         Ok((token, made?))
     }
 
-    pub async fn revoke(&self, actor: &Actor, owner: TokenOwner, id: TokenId) -> Result<TokenRecord> {
+    pub async fn revoke(&self, actor: &Actor, owner: TokenOwner, id: TokenId) -> Result<Vec<TokenRecord>> {
         let revoked = self.0.store.revoke_token(actor, owner, id).await;
         self.0.hints.access_changed();
         revoked

@@ -1,5 +1,5 @@
--- Reads the token with hash $1. Primary key: tokens.
+-- Reads the tokens with the hashes ?1, a JSON array of hexadecimal texts. Primary key: tokens.
 select hash, id, tenant, name, prefix, role, scope, allowed_ips, created_at, created_by, expires_at, last_used_at,
        last_used_ip, revoked_at, rotated_from
   from tokens
- where hash = $1;
+ where hash in (select unhex(value) from json_each(?1));

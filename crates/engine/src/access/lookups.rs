@@ -1,0 +1,247 @@
+//! Looks up tokens that the cache does not have, many with one query, one query at a time. While a query is in progress,
+//! further tokens wait for the next one. So the load of the database depends on its speed, not on the number of requests, and
+//! a valid token waits for at most two queries however many wrong ones arrive with it.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    error::Error as _,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use everytick_domain::{access::TokenHash, time::DbTime};
+use everytick_store::{Result, Store, StoreError, TokenRecord};
+use futures::{FutureExt as _, future::BoxFuture};
+use tokio::sync::oneshot;
+
+/// Most tokens of one query.
+const BATCH_MAX: usize = 500;
+/// Most tokens that wait for a query.
+const WAITING_MAX: usize = 20_000;
+/// A request waits at most this long for its token.
+const LOOKUP_MAX: Duration = Duration::from_secs(5);
+const DOING: &str = "look up a token";
+
+/// The token, if there is one, and the time of the database.
+type Found = (Option<TokenRecord>, DbTime);
+/// Reads tokens from the store.
+type Read = Box<dyn Fn(Vec<TokenHash>) -> BoxFuture<'static, Result<(Vec<TokenRecord>, DbTime)>> + Send + Sync>;
+
+#[derive(Clone)]
+pub(super) struct Lookups(Arc<Inner>);
+
+struct Inner {
+    read: Read,
+    /// The time between a query and the next one.
+    pause: Duration,
+    waiting: Mutex<Waiting>,
+}
+
+#[derive(Default)]
+struct Waiting {
+    asked: VecDeque<Asked>,
+    /// Whether the task that sends the queries is running.
+    is_served: bool,
+}
+
+struct Asked {
+    hash: TokenHash,
+    answer: oneshot::Sender<Result<Found>>,
+}
+
+impl Lookups {
+    pub(super) fn new(store: Arc<dyn Store>, pause: Duration) -> Self {
+        let read = move |hashes: Vec<TokenHash>| {
+            let store = store.clone();
+            async move { store.find_tokens(&hashes).await }.boxed()
+        };
+        Self::reading(Box::new(read), pause)
+    }
+
+    fn reading(read: Read, pause: Duration) -> Self {
+        Self(Arc::new(Inner { read, pause, waiting: Mutex::default() }))
+    }
+
+    pub(super) async fn find(&self, hash: TokenHash) -> Result<Found> {
+        let (answer, found) = oneshot::channel();
+        {
+            let mut waiting = self.0.waiting();
+            if waiting.asked.len() >= WAITING_MAX {
+                return Err(StoreError::Busy { doing: DOING });
+            }
+            waiting.asked.push_back(Asked { hash, answer });
+            if !std::mem::replace(&mut waiting.is_served, true) {
+                tokio::spawn(Serving { inner: self.0.clone(), is_done: false }.run());
+            }
+        }
+        match tokio::time::timeout(LOOKUP_MAX, found).await {
+            Ok(Ok(found)) => found,
+            Ok(Err(_)) => Err(failed("the query ended without an answer")),
+            Err(_) => Err(failed("the database did not answer in time")),
+        }
+    }
+}
+
+impl Inner {
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The next tokens to look up. Ends the service if there are none, in the same moment, so that no token is missed.
+    fn next(&self) -> Option<Vec<Asked>> {
+        let mut waiting = self.waiting();
+        // The requests of the others have ended.
+        waiting.asked.retain(|asked| !asked.answer.is_closed());
+        let count = waiting.asked.len().min(BATCH_MAX);
+        waiting.is_served = count > 0;
+        (count > 0).then(|| waiting.asked.drain(..count).collect())
+    }
+
+    async fn find(&self, asked: Vec<Asked>) {
+        let read = (self.read)(asked.iter().map(|asked| asked.hash).collect());
+        let found = tokio::time::timeout(LOOKUP_MAX, read).await;
+        match found.unwrap_or_else(|_| Err(failed("the database did not answer in time"))) {
+            Ok((tokens, now)) => {
+                let tokens: HashMap<TokenHash, TokenRecord> =
+                    tokens.into_iter().map(|token| (token.hash, token)).collect();
+                for Asked { hash, answer } in asked {
+                    let _ = answer.send(Ok((tokens.get(&hash).cloned(), now)));
+                }
+            }
+            Err(error) => asked.into_iter().for_each(|asked| drop(asked.answer.send(Err(alike(&error))))),
+        }
+    }
+}
+
+/// The task that sends the queries, as long as tokens wait.
+struct Serving {
+    inner: Arc<Inner>,
+    is_done: bool,
+}
+
+impl Serving {
+    async fn run(mut self) {
+        while let Some(asked) = self.inner.next() {
+            self.inner.find(asked).await;
+            if !self.inner.pause.is_zero() {
+                tokio::time::sleep(self.inner.pause).await;
+            }
+        }
+        self.is_done = true;
+    }
+}
+
+/// After a panic, the next request starts another task.
+impl Drop for Serving {
+    fn drop(&mut self) {
+        if !self.is_done {
+            self.inner.waiting().is_served = false;
+        }
+    }
+}
+
+fn failed(why: &str) -> StoreError {
+    StoreError::Failed { doing: DOING, source: why.into() }
+}
+
+/// The error for each of the requests that one query served.
+fn alike(error: &StoreError) -> StoreError {
+    match error {
+        StoreError::Busy { doing } => StoreError::Busy { doing },
+        error => failed(&error.source().map_or_else(|| error.to_string(), ToString::to_string)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::{sync::Semaphore, task::JoinSet, time::Instant};
+
+    use super::*;
+
+    const PAUSE: Duration = Duration::from_millis(20);
+
+    fn hash(n: usize) -> TokenHash {
+        let mut bytes = [0; 32];
+        bytes[..8].copy_from_slice(&n.to_be_bytes());
+        TokenHash::from_bytes(bytes)
+    }
+
+    /// A store without tokens: the sizes of its queries, and permits for their answers.
+    #[derive(Clone, Default)]
+    struct Empty {
+        queries: Arc<Mutex<Vec<usize>>>,
+        answers: Arc<Option<Semaphore>>,
+    }
+
+    impl Empty {
+        fn lookups(&self, pause: Duration) -> Lookups {
+            let store = self.clone();
+            let read = move |hashes: Vec<TokenHash>| {
+                let store = store.clone();
+                async move {
+                    store.queries.lock().unwrap().push(hashes.len());
+                    if let Some(answers) = store.answers.as_ref() {
+                        answers.acquire().await.unwrap().forget();
+                    }
+                    Ok((Vec::new(), DbTime::EPOCH))
+                }
+                .boxed()
+            };
+            Lookups::reading(Box::new(read), pause)
+        }
+
+        fn sizes(&self) -> Vec<usize> {
+            self.queries.lock().unwrap().clone()
+        }
+    }
+
+    fn find(lookups: &Lookups, hashes: std::ops::Range<usize>) -> JoinSet<Result<Found>> {
+        let mut asking = JoinSet::new();
+        for n in hashes {
+            let lookups = lookups.clone();
+            asking.spawn(async move { lookups.find(hash(n)).await });
+        }
+        asking
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn tokens_that_arrive_during_a_query_share_the_next_ones() {
+        let store = Empty { answers: Arc::new(Some(Semaphore::new(0))), ..Empty::default() };
+        let lookups = store.lookups(Duration::ZERO);
+        let mut first = find(&lookups, 0..1);
+        while store.sizes().is_empty() {
+            tokio::task::yield_now().await;
+        }
+        let mut others = find(&lookups, 1..1 + 2 * BATCH_MAX);
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        assert_eq!(store.sizes(), [1], "one query at a time");
+        store.answers.as_ref().as_ref().unwrap().add_permits(3);
+        assert_eq!(first.join_next().await.unwrap().unwrap().unwrap().0, None);
+        while let Some(found) = others.join_next().await {
+            assert_eq!(found.unwrap().unwrap().0, None);
+        }
+        assert_eq!(store.sizes(), [1, BATCH_MAX, BATCH_MAX]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn paced_queries_are_few_and_a_later_token_is_served_too() {
+        let (store, begin) = (Empty::default(), Instant::now());
+        let lookups = store.lookups(PAUSE);
+        for n in 0..10 {
+            lookups.find(hash(n)).await.unwrap();
+        }
+        assert!(begin.elapsed() >= PAUSE * 9, "{:?}", begin.elapsed());
+        tokio::time::sleep(PAUSE * 2).await;
+        lookups.find(hash(10)).await.unwrap();
+        assert_eq!(store.sizes(), [1; 11]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_query_without_an_answer_fails_and_blocks_no_later_one() {
+        let store = Empty { answers: Arc::new(Some(Semaphore::new(0))), ..Empty::default() };
+        let lookups = store.lookups(Duration::ZERO);
+        assert!(matches!(lookups.find(hash(1)).await, Err(StoreError::Failed { .. })));
+        store.answers.as_ref().as_ref().unwrap().add_permits(1);
+        lookups.find(hash(2)).await.unwrap();
+    }
+}
