@@ -1,5 +1,5 @@
 //! The credentials of this user: one token for each server, in a file that only this user can read. A token is sent only to its
-//! server, and over plain http only to this machine.
+//! server, over plain http only to this machine, and over a Unix socket only to a process of this user or of root.
 
 use std::{
     collections::BTreeMap,
@@ -11,6 +11,7 @@ use std::{
 };
 
 use everytick_domain::{access::Token, wrong_input::os_error};
+use everytick_worker::Server;
 use reqwest::Url;
 use serde::Deserialize;
 
@@ -19,6 +20,7 @@ use crate::failure::Failure;
 const TOKEN_VARIABLE: &str = "EVERYTICK_TOKEN";
 /// Group and others.
 const MODE_OTHERS: u32 = 0o077;
+const ROOT: u32 = 0;
 
 /// The variable must not reach the commands that a worker starts.
 pub(crate) const SECRET_VARIABLES: [&str; 1] = [TOKEN_VARIABLE];
@@ -54,7 +56,7 @@ impl Credential {
 
     /// The credential for a server: the variable, if the server is named next to it, else the entry of the file. A variable
     /// without a server would send the token to whatever the settings name.
-    pub(crate) fn find(server: &Url, named: bool) -> Result<Self, Failure> {
+    pub(crate) fn find(server: &Server, named: bool) -> Result<Self, Failure> {
         let found = match std::env::var(TOKEN_VARIABLE) {
             Ok(text) if named => {
                 Self::typed(&text).map_err(|wrong| Failure::usage(format!("{TOKEN_VARIABLE}: {wrong}")))?
@@ -64,11 +66,8 @@ impl Credential {
                 None => Self::default(),
             },
         };
-        if found.token.is_some() && !is_safe(server) {
-            return Err(Failure::usage(format!(
-                "--server: {} is not on this machine, and over http others could read the token; write https://",
-                server.host_str().unwrap_or_default()
-            )));
+        if found.token.is_some() {
+            check_safe(server)?;
         }
         Ok(found)
     }
@@ -81,15 +80,48 @@ impl From<Entry> for Credential {
 }
 
 /// Whether a token can be sent: encrypted, or without leaving the machine.
-pub(crate) fn is_safe(server: &Url) -> bool {
+pub(crate) fn check_safe(server: &Server) -> Result<(), Failure> {
+    if let Some(socket) = server.socket() {
+        return check_owner(socket, rustix::process::geteuid().as_raw());
+    }
+    if is_safe(server.url()) {
+        return Ok(());
+    }
+    Err(Failure::usage(format!(
+        "--server: {} is not on this machine, and over http others could read the token; write https://",
+        server.url().host_str().unwrap_or_default()
+    )))
+}
+
+/// Another user could create a socket at the path, and would receive the token.
+fn check_owner(socket: &Path, own: u32) -> Result<(), Failure> {
+    // Without a socket, the connection fails anyway.
+    let Ok(found) = fs::metadata(socket) else { return Ok(()) };
+    if [own, ROOT].contains(&found.uid()) {
+        return Ok(());
+    }
+    Err(Failure::usage(format!(
+        "--server: the socket {} belongs to the user with the id {}, who would receive the token; run this command as the user \
+         of the server",
+        socket.display(),
+        found.uid()
+    )))
+}
+
+fn is_safe(server: &Url) -> bool {
     let host = server.host_str().unwrap_or_default().trim_matches(['[', ']']);
     let loopback = host == "localhost" || host.parse().is_ok_and(|ip: IpAddr| ip.to_canonical().is_loopback());
     server.scheme() == "https" || loopback
 }
 
-/// The name of a server in the file. `localhost` and `127.0.0.1` are one server.
-pub(crate) fn key(server: &Url) -> String {
-    server.origin().ascii_serialization().replacen("://localhost", "://127.0.0.1", 1)
+/// The name of a server in the file. `localhost` and `127.0.0.1` are one server. Each Unix socket is a server of its own, under
+/// its real path.
+pub(crate) fn key(server: &Server) -> String {
+    if let Some(socket) = server.socket() {
+        let real = fs::canonicalize(socket).or_else(|_| std::path::absolute(socket));
+        return format!("unix:{}", real.unwrap_or_else(|_| socket.to_owned()).display());
+    }
+    server.url().origin().ascii_serialization().replacen("://localhost", "://127.0.0.1", 1)
 }
 
 /// The file; `None` if the user has no home directory.
@@ -134,7 +166,9 @@ impl Stored {
     fn text(&self) -> String {
         let mut text = "# Tokens of everytick. Each is a secret: do not copy this file.\n".to_owned();
         for (server, entry) in &self.servers {
-            text += &format!("\n[servers.\"{server}\"]\ntoken = \"{}\"\n", entry.token);
+            // The escapes of JSON are also those of TOML.
+            let server = serde_json::Value::from(server.as_str());
+            text += &format!("\n[servers.{server}]\ntoken = \"{}\"\n", entry.token);
             if let Some(token) = &entry.worker_token {
                 text += &format!("worker_token = \"{token}\"\n");
             }
@@ -167,10 +201,16 @@ pub(crate) fn change(path: &Path, change: impl FnOnce(&mut Stored)) -> anyhow::R
 
 #[cfg(test)]
 mod tests {
+    use everytick_worker::Certificates;
+
     use super::*;
 
     fn url(text: &str) -> Url {
         text.parse().unwrap()
+    }
+
+    fn server(text: &str) -> Server {
+        Server::new(text, Certificates::default()).unwrap()
     }
 
     fn entry(n: u8) -> Entry {
@@ -194,9 +234,38 @@ mod tests {
 
     #[test]
     fn a_server_is_found_by_its_origin() {
-        assert_eq!(key(&url("http://localhost:8640/path?x=1")), "http://127.0.0.1:8640");
-        assert_ne!(key(&url("http://127.0.0.1:8641")), key(&url("http://127.0.0.1:8640")));
-        assert_ne!(key(&url("https://a.example")), key(&url("http://a.example")));
+        assert_eq!(key(&server("http://localhost:8640/path?x=1")), "http://127.0.0.1:8640");
+        assert_ne!(key(&server("http://127.0.0.1:8641")), key(&server("http://127.0.0.1:8640")));
+        assert_ne!(key(&server("https://a.example")), key(&server("http://a.example")));
+    }
+
+    #[test]
+    fn a_unix_socket_is_a_server_under_its_real_path() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| format!("unix:{}", dir.path().join(name).display());
+        let _socket = std::os::unix::net::UnixListener::bind(dir.path().join("a.sock")).unwrap();
+        std::os::unix::fs::symlink(dir.path().join("a.sock"), dir.path().join("link")).unwrap();
+        assert_eq!(key(&server(&at("link"))), key(&server(&at("a.sock"))));
+        assert!(key(&server(&at("a.sock"))).ends_with("/a.sock"));
+        assert_ne!(key(&server(&at("a.sock"))), key(&server(&at("b.sock"))), "a socket that does not exist");
+        assert!(key(&server("unix:relative.sock")).starts_with("unix:/"));
+    }
+
+    #[test]
+    fn a_token_is_sent_to_no_socket_of_another_user() {
+        let socket = tempfile::NamedTempFile::new().unwrap();
+        let own = fs::metadata(socket.path()).unwrap().uid();
+        assert!(check_owner(socket.path(), own).is_ok());
+        if own != ROOT {
+            return;
+        }
+        // The tests run as root, whose files every user trusts. Give the file to somebody else.
+        std::os::unix::fs::chown(socket.path(), Some(12_345), None).unwrap();
+        for user in [ROOT, 1_000] {
+            let refused = check_owner(socket.path(), user).unwrap_err().to_string();
+            assert!(refused.contains("12345"), "{refused}");
+        }
+        assert!(check_owner(socket.path(), 12_345).is_ok());
     }
 
     #[test]
@@ -207,8 +276,10 @@ mod tests {
             change(&path, |stored| _ = stored.servers.insert(format!("http://127.0.0.1:{n}"), entry(n))).unwrap();
         }
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+        let odd = "unix:/run/\"a\"\\.sock";
+        change(&path, |stored| _ = stored.servers.insert(odd.to_owned(), entry(3))).unwrap();
         let stored = Stored::load(&path).unwrap();
-        assert_eq!(stored.servers.len(), 2);
+        assert!(stored.servers.len() == 3 && stored.servers[odd] == entry(3));
         assert!(stored.servers["http://127.0.0.1:1"] == entry(1));
         fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
         let refused = Stored::load(&path).err().unwrap().to_string();

@@ -51,12 +51,13 @@ const JOBS_READ_MAX: usize = 1_000;
 const JOBS_PER_READ: usize = 100;
 
 /// Starts the node. On return the store is open, the loops run and the listeners are served. `addresses` are their TCP addresses,
-/// to which no webhook of the cluster may connect. When `stopping` is cancelled, the
+/// to which no webhook of the cluster may connect; `servers` is what `--server` needs to reach each of them. When `stopping` is cancelled, the
 /// node waits up to the drain timeout for runs in progress, releases the other claims and its lease, and completes `ended`.
 pub(crate) async fn start(
     settings: &Settings,
     listeners: Vec<Listener>,
     addresses: &[SocketAddr],
+    servers: &[String],
     stopping: CancellationToken,
 ) -> anyhow::Result<Running> {
     let metrics = telemetry::start()?;
@@ -84,7 +85,7 @@ pub(crate) async fn start(
     let engine = Arc::new(engine);
     let _ = tokio::time::timeout(FIRST_LOAD, engine.loaded()).await;
 
-    access::prepare(settings, store.as_ref(), &*entropy, &own_url(settings, addresses)).await?;
+    access::prepare(settings, store.as_ref(), &*entropy, servers).await?;
     let next_ticks = next_ticks(store.as_ref()).await?;
     let commands = Commands::new(api_store, hints, entropy, live);
     let api = Api {
@@ -126,16 +127,6 @@ fn target_settings(settings: &Settings) -> TargetSettings {
         addresses: AddressPolicy::new(settings.allow_webhook_ranges.clone()),
         dns_servers: settings.dns_servers.clone(),
         shell: settings.enable_shell.then_some(ShellSettings { grace: TERM_GRACE, owner: Some(owner) }),
-    }
-}
-
-/// The URL under which commands on this machine reach the node.
-fn own_url(settings: &Settings, addresses: &[SocketAddr]) -> String {
-    let scheme = if settings.tls.is_some() { "https" } else { "http" };
-    match addresses.first() {
-        Some(address) if address.ip().is_unspecified() => format!("{scheme}://localhost:{}", address.port()),
-        Some(address) => format!("{scheme}://{address}"),
-        None => "http://localhost".to_owned(),
     }
 }
 

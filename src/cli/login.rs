@@ -9,7 +9,6 @@ use std::{
 use clap::{Args, Subcommand};
 use everytick_store::Actor;
 use everytick_worker::Server;
-use reqwest::Url;
 use serde::Deserialize;
 
 use super::token::Offline;
@@ -71,11 +70,9 @@ impl Login {
             }
         };
         let credential = Credential::typed(&text)?;
-        if !credentials::is_safe(server.url()) {
-            return Err(Failure::usage("--server: over http others could read the token; write https://").into());
-        }
+        credentials::check_safe(&server)?;
         let path = file()?;
-        let key = credentials::key(server.url());
+        let key = credentials::key(&server);
         let client = Client::new(server)?.with_credential(credential.clone());
         let me = client.get(&["me"]).send().await?;
         let entry = Entry { token: credential.token().unwrap_or_default().to_owned(), worker_token: None };
@@ -97,7 +94,7 @@ fn file() -> anyhow::Result<PathBuf> {
 pub(crate) struct Logout {}
 
 impl Logout {
-    pub(crate) fn run(self, server: &Url) -> anyhow::Result<()> {
+    pub(crate) fn run(self, server: &Server) -> anyhow::Result<()> {
         let (path, key) = (file()?, credentials::key(server));
         let mut removed = false;
         credentials::change(&path, |stored| removed = stored.servers.remove(&key).is_some())?;

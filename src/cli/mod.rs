@@ -39,7 +39,7 @@ use crate::{
     client::{self, Client},
     config::{File, SERVER_DEFAULT},
     credentials::Credential,
-    output::{Format, Output},
+    output::{self, Format, Output},
     times::Times,
 };
 
@@ -51,7 +51,9 @@ First steps:
   everytick run list
 
 A setting comes from its flag, else its EVERYTICK_* variable, else its key in everytick.toml
-(the flag's name in snake_case: `drain_timeout = \"30s\"`), else the default.
+(the flag's name in snake_case: `drain_timeout = \"30s\"`), else the default. The global options are
+read only from a file that --config or EVERYTICK_CONFIG names: everytick.toml in the working directory
+could send your token to another server.
 
 Exit codes:
   0  success
@@ -178,7 +180,13 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<()> {
     if let Command::Completions(completions) = command {
         return completions.run(); // before the file is read, so that it works when everytick.toml is invalid
     }
-    let file = File::load(config.as_deref())?;
+    let mut file = File::load(config.as_deref())?;
+    if config.is_none() {
+        let ignored = file.ignore_client_keys();
+        if !matches!(command, Command::Serve(_)) {
+            ignored.iter().for_each(|warning| output::note_line(warning));
+        }
+    }
     let times = Times::new(utc.or(file.utc).unwrap_or(false));
     let out = Output::new(output.or(file.output).unwrap_or_default()).with_times(times);
     // The variable with a token is used only for a server that the caller names too.
@@ -194,7 +202,7 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<()> {
     };
     let client = |file: File| {
         let server = target(file)?;
-        let credential = Credential::find(server.url(), named)?;
+        let credential = Credential::find(&server, named)?;
         Ok::<_, anyhow::Error>(Client::new(server)?.with_credential(credential))
     };
     match command {
@@ -207,13 +215,13 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Queue(command) => block_on(command.run(&client(file)?, out)),
         Command::Worker(flags) => {
             let server = target(file)?;
-            let credential = Credential::find(server.url(), named)?;
+            let credential = Credential::find(&server, named)?;
             block_on(flags.run(server, &credential))
         }
         Command::Token(command) if command.is_offline() => block_on(command.run_offline(&file, out)),
         Command::Token(command) => block_on(command.run(&client(file)?, out)),
         Command::Login(login) => block_on(login.run(target(file)?, out)),
-        Command::Logout(logout) => logout.run(target(file)?.url()),
+        Command::Logout(logout) => logout.run(&target(file)?),
         Command::Whoami(whoami) => block_on(whoami.run(&client(file)?, out)),
         Command::Access(command) => block_on(command.run(&file)),
         Command::Cluster(command) => block_on(command.run(&client(file)?, out)),

@@ -270,7 +270,7 @@ async fn serve(settings: &Settings) -> anyhow::Result<()> {
     let mut bound = listen::bind(&settings.listen, tls.as_ref()).await?;
     let stopping = CancellationToken::new();
     let listeners = std::mem::take(&mut bound.listeners);
-    let mut node = node::start(settings, listeners, &bound.addresses, stopping.clone()).await?;
+    let mut node = node::start(settings, listeners, &bound.addresses, &bound.servers, stopping.clone()).await?;
     if let (Some(tls), Some(hangup)) = (tls, hangup) {
         reload_certificate(tls, hangup);
     }

@@ -107,6 +107,24 @@ impl File {
         }
     }
 
+    /// Removes the settings of client commands, and returns a warning for each. For the file in the working directory: whoever
+    /// wrote it could otherwise choose the server that receives the user's token.
+    pub(crate) fn ignore_client_keys(&mut self) -> Vec<String> {
+        let ignored = [
+            ("server", self.server.take().is_some()),
+            ("ca_file", self.ca_file.take().is_some()),
+            ("client_cert", self.client_cert.take().is_some()),
+            ("client_key", self.client_key.take().is_some()),
+            ("output", self.output.take().is_some()),
+            ("utc", self.utc.take().is_some()),
+        ];
+        let warning = |key: &str| {
+            let (flag, at) = (key.replace('_', "-"), self.places.of(key));
+            format!("warning: {at} is ignored in the working directory; write --{flag}, or name the file with --config")
+        };
+        ignored.iter().filter(|(_, is_set)| *is_set).map(|(key, _)| warning(key)).collect()
+    }
+
     /// All errors, one per key.
     pub(super) fn parse(text: &str) -> Result<Self, Vec<String>> {
         let table: Table = text.parse().map_err(|error| vec![syntax(text, &error)])?;

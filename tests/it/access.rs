@@ -1,9 +1,16 @@
 //! Credentials from outside: the first token in each way, the modes, logins, and where tokens must not appear.
 
-use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
+use std::{
+    fs,
+    io::Read as _,
+    os::unix::{fs::PermissionsExt as _, net::UnixListener},
+    path::Path,
+    process::{Child, Stdio},
+};
 
 use everytick_store::conformance::server::{Database, Server as Postgres};
 use serde_json::Value;
+use sqlx::Connection as _;
 use tempfile::TempDir;
 
 use crate::support::{Done, Server, everytick, everytick_command, wait_for, with_stdin};
@@ -169,6 +176,95 @@ fn an_open_api_is_set_only_by_a_flag_and_logs_a_warning() {
     let mut command = everytick_command(Path::new("/tmp"));
     let refused: Done = command.env("EVERYTICK_AUTH", "open").args(["serve"]).output().unwrap().into();
     assert!(refused.failed(2).contains("only on the command line"));
+}
+
+#[test]
+fn a_name_means_the_newest_token_for_a_rotation_and_all_of_them_for_a_revocation() {
+    let server = Server::start();
+    let admin = create(&server, "ops", &["--role", "admin"]);
+    let ops = |args: &[&str]| with_token(&server, &admin, args);
+    let first = ops(&["token", "create", "ci", "--role", "viewer"]).ok();
+    let second = ops(&["token", "rotate", "ci"]).ok();
+    for token in [&first, &second] {
+        with_token(&server, token, &["job", "list"]).ok();
+    }
+    let refused = ops(&["token", "rotate", "ci"]).failed(4);
+    assert!(refused.contains("made by a rotation"), "the newest one was chosen: {refused}");
+    let ended = ops(&["token", "revoke", "ci"]);
+    assert_eq!(ended.stderr.matches("revoked ci").count(), 2, "{ended:?}");
+    for token in [&first, &second] {
+        assert_eq!(with_token(&server, token, &["job", "list"]).code, 1);
+    }
+}
+
+#[test]
+fn each_unix_socket_has_its_own_entry_and_a_foreign_one_gets_no_token() {
+    let server = Server::builder().flags(&["--listen", "unix:api.sock", "--enable-shell"]).start();
+    let socket = server.dir().join("api.sock");
+    let at = |path: &Path, args: &[&str]| {
+        let mut command = server.command(args);
+        Done::from(command.env("EVERYTICK_SERVER", format!("unix:{}", path.display())).output().unwrap())
+    };
+    assert!(at(&socket, &["whoami"]).ok().contains("local-admin@"), "the node stores its token for each listener");
+    let stored = fs::read_to_string(server.dir().join("config/everytick/credentials.toml")).unwrap();
+    assert!(stored.contains(&format!("unix:{}", socket.canonicalize().unwrap().display())), "{stored}");
+    // A program that waits for tokens: at another path, and of another user at the path of the server.
+    let foreign = server.dir().join("foreign.sock");
+    let listener = UnixListener::bind(&foreign).unwrap();
+    let asked = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut request = [0; 4_096];
+        let count = stream.read(&mut request).unwrap();
+        String::from_utf8_lossy(&request[..count]).into_owned()
+    });
+    let answer = at(&foreign, &["whoami"]);
+    assert_ne!(answer.code, 0);
+    let request = asked.join().unwrap();
+    assert!(request.starts_with("GET /api/v1/me") && !request.to_lowercase().contains("authorization"), "{request}");
+    if std::os::unix::fs::chown(&socket, Some(12_345), None).is_ok() {
+        let refused = at(&socket, &["whoami"]).failed(2);
+        assert!(refused.contains("12345"), "{refused}");
+    }
+}
+
+/// The node must not start open when the operator gives it a first token.
+#[test]
+fn a_bootstrap_token_that_cannot_be_created_stops_the_start() {
+    let database = database();
+    let url = everytick_url_file(&database);
+    let file = url.path().join("url").display().to_string();
+    // A node of a release that checks no tokens.
+    let server = Server::builder().flags(&["--database-url-file", &file, "--node-name", "old"]).start();
+    sql(&database, "update leases set checks_tokens = false");
+    let token = url.path().join("token");
+    fs::write(&token, everytick(&["token", "generate"]).ok()).unwrap();
+    let token = token.display().to_string();
+    let args = ["serve", "--listen", "127.0.0.1:0", "--database-url-file", &file, "--bootstrap-token-file", &token];
+    let mut node = Killed(everytick_command(url.path()).args(args).stderr(Stdio::piped()).spawn().unwrap());
+    let status = wait_for("the node to refuse the start", || node.0.try_wait().unwrap());
+    let mut refused = String::new();
+    node.0.stderr.take().unwrap().read_to_string(&mut refused).unwrap();
+    assert_eq!(status.code(), Some(2), "{refused}");
+    assert!(refused.contains("--bootstrap-token-file") && refused.contains("old"), "{refused}");
+    server.everytick(&["job", "list"]).ok();
+}
+
+/// A process that ends with its test.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn sql(database: &Database, statement: &'static str) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let mut connection = sqlx::PgConnection::connect(&database.url).await.unwrap();
+        sqlx::raw_sql(statement).execute(&mut connection).await.unwrap();
+    });
 }
 
 /// Plants a token and looks for it in everything that the server and the commands write.

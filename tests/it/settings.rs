@@ -7,10 +7,11 @@ use crate::support::{Done, Server, everytick, everytick_command};
 /// Runs `job list` and returns the server address from its error message.
 fn asked(file: Option<&str>, env: Option<&str>, flag: Option<&str>) -> String {
     let dir = tempfile::tempdir().unwrap();
-    if let Some(server) = file {
-        fs::write(dir.path().join("everytick.toml"), format!("server = \"{server}\"\n")).unwrap();
-    }
     let mut command = everytick_command(dir.path());
+    if let Some(server) = file {
+        fs::write(dir.path().join("client.toml"), format!("server = \"{server}\"\n")).unwrap();
+        command.args(["--config", "client.toml"]);
+    }
     command.args(["job", "list"]);
     command.envs(env.map(|server| ("EVERYTICK_SERVER", server)));
     command.args(flag.map(|server| ["--server", server]).into_iter().flatten());
@@ -42,6 +43,25 @@ fn the_config_flag_and_variable_choose_the_settings_file() {
     assert!(missing.contains("could not read no.toml"), "{missing}");
 }
 
+/// Somebody else may have written the file in the working directory: it must not choose the server that receives a token.
+#[test]
+fn client_keys_of_the_file_in_the_working_directory_are_ignored_with_a_warning() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = "\nserver = \"http://127.0.0.1:1\"\noutput = \"json\"\nca_file = \"a\"\nclient_cert = \"a\"\nclient_key = \"a\"\nutc = true\n";
+    fs::write(dir.path().join("everytick.toml"), text).unwrap();
+    let mut command = everytick_command(dir.path());
+    let message =
+        Done::from(command.args(["--server", "http://127.0.0.1:2", "job", "list"]).output().unwrap()).failed(5);
+    assert!(message.contains("answers at http://127.0.0.1:2"), "{message}");
+    for (line, key) in (2..).zip(["server", "output", "ca_file", "client_cert", "client_key", "utc"]) {
+        let expected = format!("everytick.toml: line {line}: {key} is ignored");
+        assert!(message.contains(&expected), "{expected}: {message}");
+    }
+    let by_name = everytick_command(dir.path()).args(["--config", "everytick.toml", "cron", "next", "@daily"]).output();
+    let by_name = Done::from(by_name.unwrap());
+    assert!(by_name.code == 0 && by_name.stdout.starts_with('{') && by_name.stderr.is_empty(), "{by_name:?}");
+}
+
 #[test]
 fn an_unknown_key_is_refused_with_its_name_file_and_line() {
     let dir = tempfile::tempdir().unwrap();
@@ -56,8 +76,8 @@ fn an_unknown_key_is_refused_with_its_name_file_and_line() {
 #[test]
 fn the_settings_file_can_set_the_output_format() {
     let dir = tempfile::tempdir().unwrap();
-    fs::write(dir.path().join("everytick.toml"), "output = \"json\"\n").unwrap();
-    let cron = ["cron", "next", "@daily", "-n", "1"];
+    fs::write(dir.path().join("client.toml"), "output = \"json\"\n").unwrap();
+    let cron = ["--config", "client.toml", "cron", "next", "@daily", "-n", "1"];
     let by_file = Done::from(everytick_command(dir.path()).args(cron).output().unwrap()).ok();
     assert!(by_file.starts_with('{'), "{by_file}");
     let by_env = everytick_command(dir.path()).args(cron).env("EVERYTICK_OUTPUT", "table").output().unwrap();

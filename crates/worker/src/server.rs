@@ -54,6 +54,12 @@ impl Server {
         &self.url
     }
 
+    /// The path of the Unix socket, if the server is reached through one.
+    #[must_use]
+    pub fn socket(&self) -> Option<&Path> {
+        self.socket.as_deref()
+    }
+
     /// The address for messages: without a password, and without a slash at the end.
     #[must_use]
     pub fn shown(&self) -> String {
