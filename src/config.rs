@@ -53,6 +53,8 @@ const NODE_NAME_BYTES_MAX: usize = 128;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Settings {
     pub(crate) listen: Vec<Listen>,
+    /// Where metrics are served without a credential.
+    pub(crate) metrics_listen: Option<Listen>,
     /// The certificate of the TCP listeners; `None` for plain HTTP.
     pub(crate) tls: Option<TlsFiles>,
     /// The URL under which clients reach the API, for example through a proxy.
@@ -144,6 +146,7 @@ impl Settings {
         let dns_servers = named.pick("dns_server", flags.dns_server, file.dns_server).unwrap_or_default();
         let settings = Self {
             listen,
+            metrics_listen: named.pick("metrics_listen", flags.metrics_listen, file.metrics_listen),
             tls,
             public_url,
             allow_host: named.pick("allow_host", flags.allow_host, file.allow_host).unwrap_or_default(),
@@ -493,7 +496,7 @@ mod tests {
             }
             seen += 1;
         }
-        assert_eq!(seen, 40);
+        assert_eq!(seen, 41);
     }
 
     #[test]

@@ -18,7 +18,9 @@ use crate::{
     access,
     cli::serve::{NEXT_TICKS_MAX, NextTick, Running},
     config::{DatabaseUrl, Settings},
-    descriptors, identity, telemetry, watchdog,
+    descriptors, identity,
+    listen::Bound,
+    telemetry, watchdog,
 };
 
 /// The start tries to connect this many times, with a pause of [`CONNECT_PAUSE`] between tries.
@@ -35,6 +37,9 @@ const REQUESTS_DRAIN: Duration = Duration::from_secs(5);
 /// The banner waits this long for the first load of the horizon.
 const FIRST_LOAD: Duration = Duration::from_secs(5);
 
+/// Connections to the listener that serves only metrics. Scrapers need one or two.
+const METRICS_CONNECTIONS_MAX: usize = 16;
+
 /// Database connections of a node. The engine has its own, so that requests cannot delay a tick.
 const CONNECTIONS: u32 = 10;
 const ENGINE_CONNECTIONS: u32 = 6;
@@ -50,16 +55,16 @@ const LISTEN_PAUSE: Duration = Duration::from_secs(1);
 const JOBS_READ_MAX: usize = 1_000;
 const JOBS_PER_READ: usize = 100;
 
-/// Starts the node. On return the store is open, the loops run and the listeners are served. `addresses` are their TCP addresses,
-/// to which no webhook of the cluster may connect; `servers` is what `--server` needs to reach each of them. When `stopping` is cancelled, the
+/// Starts the node. On return the store is open, the loops run and the listeners are served. When `stopping` is cancelled, the
 /// node waits up to the drain timeout for runs in progress, releases the other claims and its lease, and completes `ended`.
 pub(crate) async fn start(
     settings: &Settings,
-    listeners: Vec<Listener>,
-    addresses: &[SocketAddr],
-    servers: &[String],
+    bound: &mut Bound,
     stopping: CancellationToken,
 ) -> anyhow::Result<Running> {
+    let (listeners, metrics_listener) = (std::mem::take(&mut bound.listeners), bound.metrics.take());
+    // No webhook of the cluster may connect to them.
+    let addresses = bound.addresses.as_slice();
     let metrics = telemetry::start()?;
     tokio::spawn(telemetry::upkeep(metrics.clone()));
     let (hints, live, entropy) = (Hints::default(), LiveLogs::default(), Arc::new(OsEntropy));
@@ -85,10 +90,11 @@ pub(crate) async fn start(
     let engine = Arc::new(engine);
     let _ = tokio::time::timeout(FIRST_LOAD, engine.loaded()).await;
 
-    access::prepare(settings, store.as_ref(), &*entropy, servers).await?;
+    access::prepare(settings, store.as_ref(), &*entropy, &bound.servers).await?;
     let next_ticks = next_ticks(store.as_ref()).await?;
+    tokio::spawn(telemetry::count_tokens(api_store.clone()));
     let commands = Commands::new(api_store, hints, entropy, live);
-    let api = Api {
+    let api = Arc::new(Api {
         commands: commands.clone().into(),
         metrics_text: Arc::new(move || metrics.render()),
         status: Arc::new(NodeStatus { engine: engine.clone(), node: settings.node_name.clone() }),
@@ -99,11 +105,12 @@ pub(crate) async fn start(
         batches: Batches::default(),
         in_flight: InFlight::default(),
         hosts: hosts(settings, addresses),
-    };
+    });
     let connections_max = settings.max_connections.unwrap_or(shares.connections) as usize;
     let node = Node {
         engine,
         commands,
+        metrics: metrics_listener.map(|(listener, _)| (listener, everytick_api::metrics_router(api.clone()))),
         router: if settings.roles.api { everytick_api::router(api) } else { everytick_api::node_router(api) },
         limits: ServerLimits { connections_max, ..ServerLimits::default() },
         drain: Duration::from(settings.drain_timeout),
@@ -179,6 +186,8 @@ struct Node {
     engine: Arc<Engine>,
     commands: Commands,
     router: axum::Router,
+    /// The listener that serves only metrics.
+    metrics: Option<(Listener, axum::Router)>,
     limits: ServerLimits,
     drain: Duration,
 }
@@ -186,8 +195,12 @@ struct Node {
 impl Node {
     /// Serves until the node must stop or a part of it breaks, then stops it.
     async fn serve(self, listeners: Vec<Listener>, stopping: CancellationToken) -> anyhow::Result<()> {
-        let Self { engine, commands, router, limits, drain } = self;
+        let Self { engine, commands, router, metrics, limits, drain } = self;
         let closing = CancellationToken::new();
+        if let Some((listener, router)) = metrics {
+            let limits = ServerLimits { connections_max: METRICS_CONNECTIONS_MAX, ..limits };
+            tokio::spawn(everytick_api::serve(vec![listener], router, limits, closing.clone()));
+        }
         let mut served = tokio::spawn(everytick_api::serve(listeners, router, limits, closing.clone()));
         let failure = tokio::select! {
             () = stopping.cancelled() => None,

@@ -1,10 +1,11 @@
 //! Sets up the metrics of `/metrics`: recorder, help texts and histogram buckets.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use anyhow::Context;
-use everytick_domain::run::SkipReason;
-use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram};
+use everytick_domain::{access::EXPIRES_SOON, run::SkipReason};
+use everytick_store::Store;
+use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 
 const LAG_BUCKETS: [f64; 12] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0];
@@ -12,6 +13,24 @@ const DURATION_BUCKETS: [f64; 10] = [0.005, 0.025, 0.1, 0.5, 1.0, 5.0, 30.0, 120
 
 /// Histograms keep every sample in memory until a scrape or an upkeep pass aggregates them.
 const UPKEEP_EVERY: Duration = Duration::from_secs(5);
+
+/// How often the tokens that expire soon are counted.
+const TOKENS_COUNTED_EVERY: Duration = Duration::from_secs(60);
+/// One count takes at most this long.
+const COUNT_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// Measures how many tokens expire soon, so that an alert comes before requests are refused. A node that cannot read keeps its last
+/// figure.
+pub(crate) async fn count_tokens(store: Arc<dyn Store>) {
+    loop {
+        match tokio::time::timeout(COUNT_TIME_MAX, store.count_expiring(EXPIRES_SOON)).await {
+            Ok(Ok(count)) => gauge!("everytick_tokens_expiring").set(count as f64),
+            Ok(Err(error)) => tracing::debug!(%error, "could not count the tokens that expire soon"),
+            Err(_) => tracing::debug!("could not count the tokens that expire soon in time"),
+        }
+        tokio::time::sleep(TOKENS_COUNTED_EVERY).await;
+    }
+}
 
 /// Bounds the memory of the metrics on a node that is not scraped.
 pub(crate) async fn upkeep(handle: PrometheusHandle) {
@@ -63,6 +82,10 @@ pub(crate) fn start() -> anyhow::Result<PrometheusHandle> {
     describe_gauge!(
         "everytick_unreadable_rows",
         "Rows that nodes could not decode during the last day; each is skipped (see GET /api/v1/cluster)"
+    );
+    describe_gauge!(
+        "everytick_tokens_expiring",
+        "Valid tokens of the installation that expire within 14 days and have not been rotated"
     );
     describe_gauge!("everytick_jobs_in_memory", "Jobs in memory: due soon, or with open runs");
     describe_gauge!(

@@ -70,6 +70,9 @@ pub(crate) struct ServeFlags {
         help_heading = "Node"
     )]
     pub(crate) listen: Option<Vec<Listen>>,
+    /// Serve the metrics also on this address, in plain HTTP and without a token; the API is not served there
+    #[arg(long, env = "EVERYTICK_METRICS_LISTEN", value_name = "ADDRESS", help_heading = "Node")]
+    pub(crate) metrics_listen: Option<Listen>,
     /// Serve HTTPS on the TCP listeners, with the certificate (PEM, then the intermediates) in this file
     #[arg(long, env = "EVERYTICK_TLS_CERT", value_name = "FILE", help_heading = "TLS")]
     pub(crate) tls_cert: Option<PathBuf>,
@@ -246,6 +249,7 @@ pub(crate) struct ServeFlags {
 }
 
 pub(crate) fn run(flags: ServeFlags, file: File) -> anyhow::Result<()> {
+    file.check_owner()?;
     let settings = Settings::resolve(flags, file)?;
     logging::start(settings.log_format, &settings.log_level)?;
     forbid_dumps();
@@ -267,12 +271,15 @@ async fn serve(settings: &Settings) -> anyhow::Result<()> {
     let tls = settings.tls.clone().map(Tls::load).transpose().map_err(Failure::usage)?;
     // Before the start, which may take long: without a handler, SIGHUP ends the process.
     let hangup = tls.is_some().then(|| signal(SignalKind::hangup())).transpose()?;
-    let mut bound = listen::bind(&settings.listen, tls.as_ref()).await?;
+    let mut bound = listen::bind(&settings.listen, settings.metrics_listen.as_ref(), tls.as_ref()).await?;
     let stopping = CancellationToken::new();
-    let listeners = std::mem::take(&mut bound.listeners);
-    let mut node = node::start(settings, listeners, &bound.addresses, &bound.servers, stopping.clone()).await?;
+    let metrics_at = bound.metrics.as_ref().map(|(_, address)| address.clone());
+    let mut node = node::start(settings, &mut bound, stopping.clone()).await?;
     if let (Some(tls), Some(hangup)) = (tls, hangup) {
         reload_certificate(tls, hangup);
+    }
+    if let Some(address) = metrics_at {
+        tracing::info!(address, "metrics are served without a token");
     }
     announce(settings, &bound.servers, &node.next_ticks);
 

@@ -2,7 +2,9 @@
 
 use std::{
     collections::BTreeMap,
-    fs, io,
+    fs,
+    io::{self, Read as _},
+    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
 };
 
@@ -15,7 +17,7 @@ use everytick_domain::{
 use serde::Deserialize;
 use toml::{Table, Value};
 
-use super::{AddressRange, Auth, DnsServer, FILE_DEFAULT, ListenKey, TlsClientAuth};
+use super::{AddressRange, Auth, DnsServer, FILE_DEFAULT, Listen, ListenKey, TlsClientAuth};
 use crate::{
     cli::{Cli, serve::ServeFlags},
     failure::Failure,
@@ -34,6 +36,7 @@ pub(crate) struct File {
     pub(crate) output: Option<Format>,
     pub(crate) utc: Option<bool>,
     pub(crate) listen: Option<ListenKey>,
+    pub(crate) metrics_listen: Option<Listen>,
     pub(crate) public_url: Option<PublicUrl>,
     pub(crate) allow_host: Option<Vec<AllowedHost>>,
     pub(crate) tls_cert: Option<PathBuf>,
@@ -70,6 +73,9 @@ pub(crate) struct File {
     pub(crate) log_level: Option<LogLevel>,
     #[serde(skip)]
     pub(super) places: Places,
+    /// The user who owns the file.
+    #[serde(skip)]
+    owner: Option<u32>,
 }
 
 /// Where the keys are set, for errors that are found after the file was read.
@@ -91,19 +97,32 @@ impl File {
     /// Reads `named`, which must exist, or else `everytick.toml` in the working directory, if it exists.
     pub(crate) fn load(named: Option<&Path>) -> anyhow::Result<Self> {
         let path = named.unwrap_or(Path::new(FILE_DEFAULT));
-        match fs::read_to_string(path) {
-            Ok(text) => {
+        match read(path) {
+            Ok((text, owner)) => {
                 let mut file = Self::parse(&text).map_err(|wrong| {
                     let lines: Vec<String> = wrong.iter().map(|line| format!("{}: {line}", path.display())).collect();
                     Failure::usage(lines.join("\n"))
                 })?;
                 file.places.path = path.to_owned();
+                file.owner = Some(owner);
                 Ok(file)
             }
             Err(error) if named.is_none() && error.kind() == io::ErrorKind::NotFound => Ok(Self::default()),
             Err(error) => {
                 Err(Failure::usage(format!("could not read {}: {}", path.display(), os_error(&error))).into())
             }
+        }
+    }
+
+    /// Refuses a file of another user than this one or root: its owner could run commands as this user, or redirect the node.
+    pub(crate) fn check_owner(&self) -> Result<(), Failure> {
+        let own = rustix::process::geteuid().as_raw();
+        match self.owner.filter(|owner| ![own, ROOT].contains(owner)) {
+            None => Ok(()),
+            Some(owner) => Err(Failure::usage(format!(
+                "{}: the file belongs to the user with the id {owner}; it must belong to the user of the server ({own}) or to root",
+                self.places.path.display()
+            ))),
         }
     }
 
@@ -136,6 +155,16 @@ impl File {
         let file = table.try_into().map_err(|error: toml::de::Error| vec![error.message().to_owned()])?;
         Ok(Self { places: Places { path: PathBuf::from(FILE_DEFAULT), lines }, ..file })
     }
+}
+
+const ROOT: u32 = 0;
+
+/// The text of the file and its owner, of one file even if it is replaced meanwhile.
+fn read(path: &Path) -> io::Result<(String, u32)> {
+    let mut file = fs::File::open(path)?;
+    let mut text = String::new();
+    file.read_to_string(&mut text)?;
+    Ok((text, file.metadata()?.uid()))
 }
 
 /// The number of the line that sets a key, or of the section of this name.
@@ -208,6 +237,7 @@ fn accepts(key: &str, word: &str) -> Accepts {
         (_, "BOOL") => Accepts::YesNo,
         ("auth", _) => Accepts::Text { example: Some("\"required\"".to_owned()) },
         ("listen", _) => Accepts::Text { example: Some("\"127.0.0.1:8640\"".to_owned()) },
+        ("metrics_listen", _) => Accepts::Text { example: Some("\"127.0.0.1:9640\"".to_owned()) },
         ("public_url", _) => Accepts::Text { example: Some("\"https://jobs.example.org\"".to_owned()) },
         _ => Accepts::Text { example: None },
     }

@@ -85,6 +85,33 @@ fn a_proxy_and_a_port_forward_are_accepted_under_the_names_that_the_operator_all
 }
 
 #[test]
+fn metrics_have_a_listener_without_credentials_that_serves_nothing_else() {
+    let server = Server::builder().flags(&["--auth", "required", "--metrics-listen", "127.0.0.1:0"]).start();
+    server.wait_for_log("metrics are served without a token");
+    let log = server.log();
+    let url = log.split("address=").nth(1).unwrap().split_whitespace().next().unwrap().trim_matches('"').to_owned();
+    let host = url.strip_prefix("http://").unwrap();
+    let counted = wait_for("the tokens to be counted", || {
+        let answer = ask(tcp(&url), "/metrics", host, "");
+        answer.contains("\neverytick_tokens_expiring 0\n").then_some(answer)
+    });
+    assert!(counted.starts_with("HTTP/1.1 200"), "{counted}");
+    for path in ["/api/v1/jobs", "/healthz", "/", "/docs"] {
+        let answer = ask(tcp(&url), path, host, "");
+        assert!(answer.starts_with("HTTP/1.1 404"), "{path}: {answer}");
+    }
+    for (path, host, headers) in
+        [("/metrics", "evil.example", ""), ("/metrics", host, "sec-fetch-site: cross-site\r\n")]
+    {
+        let answer = ask(tcp(&url), path, host, headers);
+        assert!(answer.starts_with("HTTP/1.1 403"), "{host}: {answer}");
+    }
+    let host = server.url().strip_prefix("http://").unwrap();
+    let closed = ask(tcp(server.url()), "/metrics", host, "");
+    assert!(closed.starts_with("HTTP/1.1 401"), "{closed}");
+}
+
+#[test]
 fn a_wrong_listener_is_refused_with_the_remedy() {
     for (value, expected) in [("unix:", "unix:/run/everytick/api.sock"), ("unix:/", "unix:/run/everytick/api.sock")] {
         let refused = everytick(&["serve", "--listen", value]).failed(2);

@@ -63,6 +63,23 @@ fn client_keys_of_the_file_in_the_working_directory_are_ignored_with_a_warning()
 }
 
 #[test]
+fn serve_refuses_a_settings_file_of_another_user() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("everytick.toml");
+    fs::write(&path, "slots = 0\n").unwrap();
+    // Only root can give a file away. As another user there is nothing to test.
+    if std::os::unix::fs::chown(&path, Some(12_345), None).is_err() {
+        return;
+    }
+    let serve = || Done::from(everytick_command(dir.path()).arg("serve").output().unwrap()).failed(2);
+    let refused = serve();
+    assert!(refused.contains("everytick.toml: the file belongs to the user with the id 12345"), "{refused}");
+    std::os::unix::fs::chown(&path, Some(0), None).unwrap();
+    let accepted = serve();
+    assert!(accepted.contains("slots"), "the file is read: {accepted}");
+}
+
+#[test]
 fn an_unknown_key_is_refused_with_its_name_file_and_line() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("everytick.toml"), "lease = \"15s\"\nlisten_on = \"127.0.0.1:1\"\n").unwrap();

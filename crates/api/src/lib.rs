@@ -93,17 +93,28 @@ impl Api {
 }
 
 /// A router with every route.
-pub fn router(api: Api) -> Router {
-    with_guards(api, routes::all())
+pub fn router(api: impl Into<Arc<Api>>) -> Router {
+    with_guards(api.into(), routes::all())
 }
 
 /// A router with only health, readiness and metrics, for a node without the role `api`.
-pub fn node_router(api: Api) -> Router {
-    with_guards(api, routes::of_the_node())
+pub fn node_router(api: impl Into<Arc<Api>>) -> Router {
+    with_guards(api.into(), routes::of_the_node())
 }
 
-fn with_guards(api: Api, routes: OpenApiRouter<Arc<Api>>) -> Router {
-    let api = Arc::new(api);
+/// A router with only the metrics, for a listener that needs no credential.
+pub fn metrics_router(api: Arc<Api>) -> Router {
+    routes::metrics()
+        .method_not_allowed_fallback(async || ApiError::WrongMethod)
+        .fallback(async || ApiError::NoSuchPath)
+        .layer(from_fn(within_time))
+        .layer(from_fn_with_state(api.clone(), guard::check))
+        .layer(CatchPanicLayer::custom(panicked))
+        .layer(from_fn(guard::harden))
+        .with_state(api)
+}
+
+fn with_guards(api: Arc<Api>, routes: OpenApiRouter<Arc<Api>>) -> Router {
     let (router, _) = routes.split_for_parts();
     router
         .method_not_allowed_fallback(async || ApiError::WrongMethod)

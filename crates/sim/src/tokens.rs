@@ -59,6 +59,9 @@ impl TokenStore for SimStore {
     ) -> Result<TokenRecord> {
         script!(self, Ask, "rotate the token", [actor], |tx| token::rotate_token(tx, &actor, owner, id, new, overlap))
     }
+    async fn count_expiring(&self, within: Span) -> Result<u64> {
+        script!(self, Read, "count tokens", [], |tx| token::count_expiring(tx, within))
+    }
     async fn prune_tokens(&self, before: DbTime, limit: usize) -> Result<u64> {
         script!(self, Prune, "prune tokens", [], |tx| token::prune_tokens(tx, before, limit))
     }
@@ -118,6 +121,12 @@ impl TokenTx for SimTx<'_> {
     async fn rotations(&mut self, owner: TokenOwner) -> Result<Rotations> {
         let own = self.db.tokens.values().filter(|token| token.grant.tenant == owner);
         Ok(own.filter_map(|token| Some((token.id, token.rotated_from?))).collect())
+    }
+    async fn count_expiring(&mut self, until: DbTime) -> Result<u64> {
+        let all = || self.db.tokens.values();
+        let expires = |token: &&TokenRecord| token.is_live(self.at) && token.expires_at.is_some_and(|at| at <= until);
+        let is_rotated = |token: &TokenRecord| all().any(|other| other.rotated_from == Some(token.id));
+        Ok(all().filter(expires).filter(|token| !is_rotated(token)).count() as u64)
     }
     async fn insert_token(&mut self, token: &TokenRecord) -> Result<()> {
         self.db.tokens.insert(token.id, token.clone());

@@ -110,6 +110,8 @@ pub trait TokenStore: Send + Sync + 'static {
         new: TokenKey,
         overlap: Span,
     ) -> Result<TokenRecord>;
+    /// The number of valid tokens that expire within this time and have not been rotated.
+    async fn count_expiring(&self, within: Span) -> Result<u64>;
     /// Removes tokens that ended before `before`; at most `limit`. Returns how many.
     async fn prune_tokens(&self, before: DbTime, limit: usize) -> Result<u64>;
     /// Stores when and from where a token was used, unless that was stored within [`USE_NOTED_EVERY`].

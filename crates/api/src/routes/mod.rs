@@ -18,9 +18,10 @@ mod tokens;
 use std::sync::Arc;
 
 use axum::{
-    Json, extract,
+    Json, Router, extract,
     http::{HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
+    routing::get,
 };
 use everytick_domain::ids::Version;
 use serde::Serialize;
@@ -91,6 +92,11 @@ pub(crate) fn all() -> OpenApiRouter<Arc<Api>> {
 /// Health, readiness and metrics of the node.
 pub(crate) fn of_the_node() -> OpenApiRouter<Arc<Api>> {
     OpenApiRouter::new().routes(routes!(node::healthz)).routes(routes!(node::readyz)).routes(routes!(node::metrics))
+}
+
+/// The metrics alone.
+pub(crate) fn metrics() -> Router<Arc<Api>> {
+    Router::new().route("/metrics", get(node::metrics))
 }
 
 /// Adds the `ETag` of a versioned resource.

@@ -48,6 +48,9 @@ impl TokenStore for DbStore {
     ) -> Result<TokenRecord> {
         in_tx!(self, "rotate the token", tx => token::rotate_token(tx, actor, owner, id, new, overlap))
     }
+    async fn count_expiring(&self, within: Span) -> Result<u64> {
+        in_read!(self, "count tokens", tx => token::count_expiring(tx, within))
+    }
     async fn prune_tokens(&self, before: DbTime, limit: usize) -> Result<u64> {
         in_tx!(self, "prune tokens", tx => token::prune_tokens(tx, before, limit))
     }
@@ -149,6 +152,10 @@ impl TokenTx for DbTx {
     async fn rotations(&mut self, owner: TokenOwner) -> Result<Rotations> {
         let found: Vec<(Uuid, Uuid)> = self.fetch_all_as(query!("tokens/rotations", owner_key(owner))).await?;
         Ok(found.into_iter().map(|(token, from)| (TokenId::from_uuid(token), TokenId::from_uuid(from))).collect())
+    }
+    async fn count_expiring(&mut self, until: DbTime) -> Result<u64> {
+        let count: i64 = self.scalar(query!("tokens/count_expiring", self.now.millis(), until.millis())).await?;
+        Ok(count.unsigned_abs())
     }
     async fn insert_token(&mut self, token: &TokenRecord) -> Result<()> {
         let json = |text: serde_json::Result<String>| text.unwrap_or_default();

@@ -30,6 +30,7 @@ macro_rules! conformance_tokens {
             a_chain_of_rotations_has_few_valid_tokens,
             a_revocation_ends_the_tokens_made_by_rotation,
             several_tokens_are_found_at_once,
+            tokens_that_expire_soon_are_counted,
             a_use_is_stored_at_most_once_a_minute,
             ended_tokens_are_removed_later,
             tokens_do_not_cross_tenants,
@@ -282,6 +283,24 @@ pub async fn a_revocation_ends_the_tokens_made_by_rotation(bench: &Bench) {
     }
     assert_eq!(live, [true, false, false, false, true], "the token before it and another one stay valid");
     assert_eq!(actions(bench).await[before..], ["revoke_token", "revoke_token"]);
+}
+
+pub async fn tokens_that_expire_soon_are_counted(bench: &Bench) {
+    let count = async || bench.store.count_expiring(Span::days(14)).await.unwrap();
+    for (n, lifetime) in
+        [(1, Lifetime::For(Span::days(14))), (2, Lifetime::For(Span::days(15))), (3, Lifetime::Unlimited)]
+    {
+        create(bench, NewToken { lifetime, ..new(n, Role::Viewer) }).await;
+    }
+    let other = NewToken { grant: grant(OTHER_TENANT, Role::Viewer), ..new(4, Role::Viewer) };
+    create(bench, NewToken { lifetime: Lifetime::For(Span::minutes(1)), ..other }).await;
+    assert_eq!(count().await, 2);
+    bench.go(60);
+    assert_eq!(count().await, 1, "one has expired");
+    rotate(bench, 1, 5, Span::days(1)).await.unwrap();
+    assert_eq!(count().await, 1, "only the new token, not the one that was replaced");
+    bench.store.revoke_token(&actor(), Some(TENANT), id(5)).await.unwrap();
+    assert_eq!(count().await, 0);
 }
 
 pub async fn several_tokens_are_found_at_once(bench: &Bench) {

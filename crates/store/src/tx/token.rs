@@ -25,6 +25,8 @@ pub trait TokenTx: Tx {
     /// The valid tokens, with their names.
     async fn live_tokens(&mut self, owner: TokenOwner) -> Result<Vec<(TokenId, String)>>;
     async fn rotations(&mut self, owner: TokenOwner) -> Result<Rotations>;
+    /// The valid tokens that expire until this time and have not been rotated.
+    async fn count_expiring(&mut self, until: DbTime) -> Result<u64>;
     async fn insert_token(&mut self, token: &TokenRecord) -> Result<()>;
     async fn end_token(&mut self, id: TokenId) -> Result<()>;
     /// Lets a token expire at this time, if it does not expire earlier.
@@ -258,6 +260,11 @@ pub async fn rotate_token<T: TokenTx + ?Sized>(
     audit_token(tx, actor, "rotate_token", &token).await?;
     tx.notify_access().await?;
     Ok(token)
+}
+
+pub async fn count_expiring<T: TokenTx + ?Sized>(tx: &mut T, within: Span) -> Result<u64> {
+    let now = tx.read_clock().await?;
+    tx.count_expiring(now.plus(within)).await
 }
 
 pub async fn prune_tokens<T: TokenTx + ?Sized>(tx: &mut T, before: DbTime, limit: usize) -> Result<u64> {

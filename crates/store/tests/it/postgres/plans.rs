@@ -11,7 +11,8 @@ use everytick_store::{
 use sqlx::{Connection, PgConnection, Row};
 
 /// Tables with few rows, or that are scanned on purpose.
-const SMALL: [&str; 12] = [
+const SMALL: [&str; 13] = [
+    "tokens",
     "gone_nodes",
     "backlog_work",
     "worker_claims",
