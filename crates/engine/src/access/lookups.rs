@@ -224,6 +224,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    #[expect(clippy::disallowed_methods, reason = "virtual time")]
     async fn paced_queries_are_few_and_a_later_token_is_served_too() {
         let (store, begin) = (Empty::default(), Instant::now());
         let lookups = store.lookups(PAUSE);
