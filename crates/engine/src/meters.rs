@@ -1,4 +1,5 @@
-//! The metrics that every run updates. They are looked up once: a lookup by name and labels costs more than the update.
+//! The metrics that every run updates. Each handle is created once: a lookup by name and labels costs more than the
+//! update.
 
 use std::sync::OnceLock;
 

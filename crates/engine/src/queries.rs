@@ -1,5 +1,5 @@
-//! Reads for users: single records and lists, as the database has them. A query changes nothing and needs no loop, so a node that
-//! only serves the API has them too.
+//! Queries of users: single records and lists, read from the database. A query changes nothing and needs no loop, so a
+//! node that only serves the API can answer it.
 
 use std::{collections::BTreeMap, sync::Arc};
 

@@ -85,7 +85,7 @@ impl Settings {
 pub(crate) const CHECK_EVERY: Duration = Duration::from_secs(1);
 /// A pass hangs if it makes no step for this long, plus the timeouts of its calls.
 pub(crate) const HANG_MAX: Duration = Duration::from_secs(60);
-/// If work is due and its loop tries none within this time, the node is stuck.
+/// If work is due and its loop makes no step for this long, the node is stuck.
 pub(crate) const IDLE_MAX: Duration = Duration::from_secs(60);
 /// The node is not ready when recording, claiming or loading has failed for this long.
 pub(crate) const FAILING_MAX: Duration = Duration::from_secs(15);
@@ -125,8 +125,8 @@ pub(crate) const LOAD_RETRY_FIRST: Duration = Duration::from_secs(1);
 pub(crate) const LOAD_RETRY_MAX: Duration = Duration::from_secs(30);
 /// Changes read in one statement. The rows are narrow, and bulk registration makes many of them.
 pub(crate) const CHANGES_PER_READ_MAX: usize = 4_000;
-/// Jobs of the horizon read in one page. Each page costs a lookup in every partition, so a node that takes over 40,000 jobs
-/// reads them in ten pages.
+/// Jobs of the horizon read in one page. Each page costs a lookup in every partition, so a node that acquires
+/// partitions with 40,000 jobs reads them in ten pages.
 pub(crate) const JOBS_PER_HORIZON_MAX: usize = 4_000;
 /// Cursors of the horizon read in one statement. The rows are narrow.
 pub(crate) const CURSORS_PER_READ_MAX: usize = 10_000;
@@ -238,9 +238,10 @@ pub(crate) const SUSPECTS_MAX: usize = 10_000;
 pub(crate) const TICKS_NAMED_MAX: usize = 10;
 /// Workers that wait for work in one node, over all queues.
 pub(crate) const WAITING_CLAIMS_MAX: usize = 10_000;
-/// The timeout of the write that notes when a worker last asked for a queue. The worker's claim waits for this write.
+/// The timeout of the statement that stores when a worker last asked for runs of a queue. The worker's claim waits for
+/// it.
 pub(crate) const ASKED_NOTE_TIMEOUT: Duration = Duration::from_secs(1);
-/// A node remembers for at most this many queues when it last made this write.
+/// Most queues for which a node remembers when it last sent this statement.
 pub(crate) const ASKED_QUEUES_MAX: usize = 10_000;
 /// How often queues are polled for waiting workers when no hint came.
 pub(crate) const QUEUE_POLL: Duration = Duration::from_millis(200);
@@ -254,7 +255,7 @@ pub(crate) const SUPERSEDE_JOBS_MAX: usize = 100;
 pub(crate) const WATCH_GRACE: Span = Span::millis(400);
 /// Backfills found by one query.
 pub(crate) const BACKFILLS_PER_READ_MAX: usize = 100;
-/// How often a node polls for backlogs. While there is one, batch follows batch.
+/// How often a node polls for backlogs. While a backlog exists, one batch follows the other.
 pub(crate) const BACKLOG_EVERY: Duration = Duration::from_secs(1);
 /// Batches in one pass. The pause that follows lets other transactions write.
 pub(crate) const BACKLOG_BATCHES_MAX: usize = 1_000;

@@ -177,7 +177,8 @@ impl Shared {
         self.memory().partitions()
     }
 
-    /// The leader does what must be done once. It is the node that owns partition 0.
+    /// Whether this node is the leader: the owner of partition 0. The leader does the work that the cluster needs only
+    /// once.
     pub(crate) fn is_leader(&self) -> bool {
         self.partitions().contains(0)
     }

@@ -1,6 +1,6 @@
-//! Looks up tokens that the cache does not have, many with one query, one query at a time. While a query is in progress,
-//! further tokens wait for the next one. So the load of the database depends on its speed, not on the number of requests, and
-//! a valid token waits for at most two queries however many wrong ones arrive with it.
+//! Looks up tokens that are not in the cache. One query runs at a time, for at most 500 tokens. Tokens that arrive
+//! during a query wait for the next one. So the load on the database depends on its speed, not on the number of
+//! requests. While at most 500 tokens wait, each waits for at most two queries.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -90,7 +90,7 @@ impl Inner {
     /// The next tokens to look up. Ends the service if there are none, in the same moment, so that no token is missed.
     fn next(&self) -> Option<Vec<Asked>> {
         let mut waiting = self.waiting();
-        // The requests of the others have ended.
+        // Drop tokens whose request has ended.
         waiting.asked.retain(|asked| !asked.answer.is_closed());
         let count = waiting.asked.len().min(BATCH_MAX);
         waiting.is_served = count > 0;
@@ -144,7 +144,7 @@ fn failed(why: &str) -> StoreError {
     StoreError::Failed { doing: DOING, source: why.into() }
 }
 
-/// The error for each of the requests that one query served.
+/// A copy of the error, for each request of a failed query. `StoreError` cannot be cloned.
 fn alike(error: &StoreError) -> StoreError {
     match error {
         StoreError::Busy { doing } => StoreError::Busy { doing },
@@ -166,7 +166,7 @@ mod tests {
         TokenHash::from_bytes(bytes)
     }
 
-    /// A store without tokens: the sizes of its queries, and permits for their answers.
+    /// A store without tokens. It records the size of each query, and answers a query when it gets a permit.
     #[derive(Clone, Default)]
     struct Empty {
         queries: Arc<Mutex<Vec<usize>>>,
@@ -242,7 +242,7 @@ mod tests {
         let store = Empty { answers: Arc::new(Some(Semaphore::new(0))), ..Empty::default() };
         let lookups = store.lookups(Duration::ZERO);
         assert!(matches!(lookups.find(hash(1)).await, Err(StoreError::Failed { .. })));
-        // The first query ends at the same moment, perhaps with a permit.
+        // Two permits: the first query times out at the same moment and may take one of them.
         store.answers.as_ref().as_ref().unwrap().add_permits(2);
         lookups.find(hash(2)).await.unwrap();
     }

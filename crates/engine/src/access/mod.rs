@@ -1,8 +1,8 @@
 //! Credentials of callers: looks up tokens, with a cache, and changes them.
 //!
-//! A cached answer is at most [`CACHED_FOR`] old, and a change that this process makes or hears of empties the cache. So a
-//! revoked token ends within that time on every node, and a request with a cached token costs no query. `lookups` limits the
-//! queries for the other ones.
+//! A cached token is used for at most [`CACHED_FOR`]. A change by this process, or a notification of a change, makes
+//! the cache stale. So a revoked token ends within that time on every node. A request with a cached token costs no
+//! query. `lookups` limits the queries for tokens that are not cached.
 
 mod lookups;
 
@@ -24,33 +24,33 @@ use everytick_store::{
 use self::lookups::Lookups;
 use crate::{Hints, clock::MonoTime, commands::Entropy};
 
-/// How long a node answers from its memory.
+/// How long a cached token is used before it is read again.
 pub const CACHED_FOR: Duration = Duration::from_secs(5);
-/// How often a long answer checks that its caller's token is still valid.
+/// How often a streamed response checks that its caller's token is still valid.
 pub const VALID_CHECK_EVERY: Duration = Duration::from_secs(1);
 /// The time between two queries for tokens that are probably guesses.
 const GUESSES_PAUSE: Duration = Duration::from_millis(20);
-/// How many tokens a node remembers.
+/// Most tokens in the cache of a node.
 const CACHED_MAX: usize = 10_000;
 
-/// A token as a request uses it.
+/// The valid token of a request.
 #[derive(Clone, Debug)]
 pub struct Credential {
     pub token: Arc<TokenRecord>,
-    /// At least this time on the database clock.
+    /// A lower bound of the time on the database clock.
     pub now: DbTime,
 }
 
-/// How a token that the node does not remember is looked up. Both ways find every valid token.
+/// How to look up a token that is not in the cache. Both ways find every valid token.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Lookup {
     /// At once.
     Prompt,
-    /// With those of other callers whose tokens were wrong, at most one query in 20 ms.
+    /// For callers that sent wrong tokens before: in a query that these callers share, at most one query per 20 ms.
     Paced,
 }
 
-/// What a new token may do, and for how long.
+/// The permissions and the lifetime of a new token.
 #[derive(Clone, Debug)]
 pub struct TokenRequest {
     pub name: String,
@@ -59,7 +59,7 @@ pub struct TokenRequest {
     pub lifetime: Lifetime,
 }
 
-/// The credentials of one process. Cheap to clone.
+/// Looks up and changes tokens. Cheap to clone: all clones share one cache.
 #[derive(Clone)]
 pub struct Access(Arc<Inner>);
 
@@ -86,7 +86,7 @@ struct Cached {
     read: MonoTime,
     /// When its use was last stored.
     noted: Option<MonoTime>,
-    /// Set when the entry must be read again. It stays, because the token is known to be one.
+    /// The token must be read again before it is used. The entry is kept for [`Access::knows`].
     stale: bool,
 }
 
@@ -102,7 +102,7 @@ impl Access {
         Self(Arc::new(Inner { store, hints, entropy, prompt, paced, cache: Mutex::default() }))
     }
 
-    /// The cache, without what has changed since.
+    /// Locks the cache. If tokens or settings have changed since the last call, marks all entries as stale first.
     fn cache(&self) -> MutexGuard<'_, Cache> {
         let mut cache = self.0.cache.lock().unwrap_or_else(PoisonError::into_inner);
         let version = self.0.hints.access_version();
@@ -142,8 +142,8 @@ impl Access {
         self.find_read_within(hash, lookup, CACHED_FOR).await
     }
 
-    /// Whether a token is still valid, for an answer that lasts long. With a check every [`VALID_CHECK_EVERY`], the answer ends
-    /// within [`CACHED_FOR`] of the revocation.
+    /// Whether a token is still valid. A streamed response calls this every [`VALID_CHECK_EVERY`], and so ends within
+    /// [`CACHED_FOR`] of a revocation.
     pub async fn is_valid(&self, hash: &TokenHash) -> Result<bool> {
         let found = self.find_read_within(hash, Lookup::Prompt, CACHED_FOR - VALID_CHECK_EVERY).await?;
         Ok(found.is_some())
@@ -258,7 +258,7 @@ impl Access {
     }
 }
 
-/// A random token and what the store keeps of it.
+/// A random token, and the part of it that is stored.
 pub fn new_token(now: DbTime, entropy: &dyn Entropy) -> Result<(Token, TokenKey)> {
     let (mut random, mut id) = ([0; 64], [0; 10]);
     entropy.fill(&mut random);
@@ -275,7 +275,7 @@ fn valid(credential: Credential) -> Option<Credential> {
 }
 
 impl Cache {
-    /// Makes room: removes the older half of the entries. A full cache is rare, so the cost of the sort does not matter.
+    /// Removes the older half of the entries. A full cache is rare, so the cost of the sort does not matter.
     fn evict(&mut self) {
         let mut reads: Vec<MonoTime> = self.tokens.values().map(|cached| cached.read).collect();
         reads.sort_unstable();

@@ -20,8 +20,8 @@ use crate::{
 pub(crate) struct AskedQueues(Arc<Mutex<HashMap<QueueKey, MonoTime>>>);
 
 impl AskedQueues {
-    /// Writes that a worker asks for the queue, unless this node has done so a moment ago. A failure is only logged: the claim
-    /// does not depend on it.
+    /// Stores that a worker asked for runs of the queue, unless this node has stored it within [`ASKED_NOTED_EVERY`]. A
+    /// failure is only logged: the claim does not depend on it.
     pub(crate) async fn note(&self, store: &dyn Store, key: &QueueKey, worker: &str) {
         if !self.is_due(key, MonoTime::now()) {
             return;

@@ -159,7 +159,8 @@ async fn claim(
     }
 }
 
-/// Returns the chosen runs to the search after the statement about them has failed or has an unknown outcome.
+/// Handles a failed claim. The next search finds the chosen runs again; if the outcome is unknown, it is resolved
+/// first.
 pub(super) async fn claim_failed(
     shared: &Arc<Shared>,
     statement: RwLockReadGuard<'_, ()>,

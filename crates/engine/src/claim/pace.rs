@@ -9,7 +9,7 @@ use everytick_domain::{
 
 use crate::{clock::MonoTime, settings::RATE_ESTIMATED_EVERY, shared::Shared};
 
-/// How fast late runs start: no faster than the jobs in memory tick in normal times (I14).
+/// Limits how fast late runs start: at most at the rate at which the jobs in memory normally tick (I14).
 pub(super) struct Pace {
     starts: LateStarts,
     rate: Rate,

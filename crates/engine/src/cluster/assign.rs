@@ -93,8 +93,8 @@ pub(crate) fn listening(cluster: &Cluster) -> Vec<SocketAddr> {
     texts.filter_map(|text| text.parse().ok()).collect()
 }
 
-/// How the live nodes that deliver runs differ in what they can deliver; `None` if they do not differ. Nodes of the previous
-/// release do not publish it.
+/// The capabilities of each live node that delivers runs, as text, if they differ; otherwise `None`. Leaves out nodes
+/// of the previous release, which do not publish their capabilities.
 #[must_use]
 pub fn differences(cluster: &Cluster) -> Option<String> {
     let working = cluster.nodes.iter().filter(|node| node.until > cluster.now && node.may_own);
@@ -144,7 +144,7 @@ mod tests {
         }
     }
 
-    /// Four partitions, by their owners.
+    /// A cluster of four partitions with these owners.
     fn cluster(nodes: Vec<NodeRecord>, owners: [Option<u128>; 4]) -> Cluster {
         let row = |(partition, owner): (u16, Option<u128>)| PartitionRecord {
             partition,

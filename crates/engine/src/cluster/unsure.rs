@@ -23,7 +23,8 @@ pub(crate) fn report(shared: &Shared, error: &StoreError) {
     // After any failure the database may have lost data, so the next comparison reads young claims too.
     shared.compare_all.store(true, Ordering::Relaxed);
     match error {
-        // Set before the next renewal, which must not raise the bound of open claims past a claim that we do not know.
+        // This flag must be set before the next renewal. A renewal must not raise the bound of open claims past a claim
+        // that memory does not know.
         StoreError::Unsure { doing, source } => {
             shared.unsure.store(!Mutant::ReleaseForgotten.is_on(), Ordering::Relaxed);
             log(shared, &format!("outcome unknown, the database did not confirm this call: {doing}"), Some(source));

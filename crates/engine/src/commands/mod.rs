@@ -65,7 +65,7 @@ impl Commands {
         Self { queries: Queries::new(store.clone()), store, hints, entropy, live, waiters, asked, access }
     }
 
-    /// The reads over the same connections.
+    /// The queries on the same store.
     #[must_use]
     pub fn queries(&self) -> &Queries {
         &self.queries

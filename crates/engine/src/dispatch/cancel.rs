@@ -1,4 +1,5 @@
-//! Stops the work on runs that were ended elsewhere: at once if this process got the request, otherwise at the next comparison.
+//! Stops the work on runs that a user, a worker or another node ended: at once if this process got the request,
+//! otherwise at the next comparison.
 
 use std::{collections::BTreeMap, ops::Bound, sync::Arc};
 

@@ -167,7 +167,7 @@ impl Memory {
         std::mem::take(&mut self.deferred)
     }
 
-    /// Notes whether due runs may wait. No slot is free for them.
+    /// Notes whether due runs wait, when no slot is free for them.
     pub(crate) fn no_slot(&mut self, waiting: &Waiting) {
         self.due_runs_may_wait = !waiting.due.is_empty() || self.full_jobs_wait;
         self.backlog = waiting.due.iter().any(|run| !run.late);
@@ -196,7 +196,8 @@ impl Memory {
         send
     }
 
-    /// Returns chosen runs that were not claimed to the search. With `unsure`, the claims may have been committed.
+    /// Releases the reservations of chosen runs that were not claimed. With `unsure`, the claims may have been
+    /// committed.
     pub(crate) fn not_claimed(&mut self, requested: &[WaitingRun], unsure: bool) {
         for run in requested {
             self.end_reservation(run.job);

@@ -6,7 +6,7 @@ use everytick_store::{ClaimedRun, JobTicks, OldClaim, WaitingRun};
 use super::{Memory, OwnClaim, UnsureClaim};
 
 impl Memory {
-    /// Notes that a batch of ticks has an unknown outcome. Each run that was to be born claimed may be claimed.
+    /// Notes that a batch of ticks has an unknown outcome. Each run that the batch inserts as claimed may be claimed.
     pub(super) fn unsure_tick_claims(&mut self, ticks: &JobTicks) {
         for row in ticks.rows.iter().filter(|row| row.born_claimed) {
             self.unsure_claims.insert(row.tick.id, UnsureClaim { attempt: 1, fenced: false });

@@ -32,8 +32,8 @@ impl Memory {
         }
     }
 
-    /// Marks the jobs to be loaded that are new or have a newer epoch than in memory. Returns `false` if the partitions changed
-    /// since the jobs were read; then none is marked.
+    /// Marks each job to be loaded that is new or has another epoch than in memory. Returns `false` and marks no job if
+    /// the partitions changed since the jobs were read.
     pub(crate) fn note_changes(&mut self, read: &[ChangedJob], until: DbTime, partition_generation: u64) -> bool {
         if self.partition_generation != partition_generation {
             return false;
@@ -96,9 +96,9 @@ impl Memory {
         open
     }
 
-    /// The jobs to load now, each with its count of answers. It leaves out jobs with a statement in progress or of unknown
-    /// outcome. Pages rotate over all jobs. A job that could not be loaded is returned alone, after its delay, when no other job
-    /// is left.
+    /// The jobs to load now, each with its `Entry::seq`. It leaves out jobs with a statement in progress or of unknown
+    /// outcome. Pages rotate over all jobs. A job that could not be loaded is returned alone, after its delay, when no
+    /// other job is left.
     pub(crate) fn take_wanted(&mut self, limit: usize, now: MonoTime) -> Vec<(JobId, u64)> {
         let may_load = |id: &JobId| self.jobs.get(id).is_none_or(|entry| entry.in_flight == 0 && !entry.is_unsure());
         let after = self.wanted_after.map_or(Bound::Unbounded, Bound::Excluded);
@@ -142,7 +142,7 @@ impl Memory {
             match (self.jobs.get_mut(id), found.remove(id)) {
                 (Some(entry), _) if entry.in_flight > 0 || entry.is_unsure() || entry.seq != *seq => {}
                 (Some(_), None) => self.remove(*id),
-                // Its home region was changed, and with it its partition.
+                // The job's home region has changed, and so has its partition.
                 (Some(_), Some(job)) if !self.partitions.contains(job.job.partition) => self.remove(*id),
                 (Some(_), Some(job)) => self.refresh(job),
                 (None, Some(job)) => self.insert(job),

@@ -209,7 +209,7 @@ impl Memory {
         self.ended
     }
 
-    /// Stops the work on a run that was ended elsewhere, and reloads its job.
+    /// Stops the work on a run that a user, a worker or another node ended, and reloads its job.
     pub(crate) fn ended_elsewhere(&mut self, job: JobId, run: RunId) {
         if let Some(own) = self.claims.get(&run) {
             own.cancel.cancel();

@@ -133,7 +133,7 @@ mod tests {
         memory_with(&jobs)
     }
 
-    /// Records what is due; the store accepts everything. Returns how many runs have begun and how many wait.
+    /// Records the due ticks; the store accepts all of them. Returns how many runs have begun and how many wait.
     fn pass(memory: &mut Memory, now: DbTime) -> (usize, usize) {
         let Some(budget) = memory.tick_budget(SLOTS, now, MonoTime::now()) else { return (0, 0) };
         let due = memory.due(now, SLOTS, budget);

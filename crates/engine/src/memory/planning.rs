@@ -66,9 +66,9 @@ pub(super) fn worth_a_batch(slots: usize) -> usize {
 impl Memory {
     /// How many ticks to plan now. `None`: wait, because slots may become free in a moment.
     ///
-    /// Normally no more ticks than there are free slots. A run recorded as waiting costs twice as much as a run that is
-    /// recorded a moment later and born claimed, and it also ends later. The number of free slots does not matter if
-    /// none became free for `SLOT_WAIT_MAX`, or if runs wait already and new ones queue behind them.
+    /// Normally at most as many ticks as slots are free. A run that is recorded as waiting costs twice as much as a run
+    /// that is recorded a moment later as claimed, and it ends later. The number of free slots does not matter if none
+    /// became free for `SLOT_WAIT_MAX`, or if runs wait already and new ones queue behind them.
     pub(crate) fn tick_budget(&mut self, slots: usize, now: DbTime, clock: MonoTime) -> Option<usize> {
         self.end_parking(slots, now, clock);
         let free = self.slots_free(slots);
@@ -235,8 +235,9 @@ impl Memory {
     }
 }
 
-/// Whether the job must be reloaded before these ticks are recorded. The runs that block a tick, or fill the quota of waiting
-/// runs, may have ended elsewhere. If a newer tick blocks the tick, a reload would not change that.
+/// Whether the job must be reloaded before these ticks are recorded. The runs that block a tick, or that fill the quota
+/// of waiting runs, may have ended on another node. If the tick is skipped only for a newer tick, a reload changes
+/// nothing.
 fn must_verify(entry: &Entry, admission: Admission, rows: &[TickRow]) -> bool {
     let overlap = |row: &TickRow| row.fate == Fate::Skip(SkipReason::Overlap);
     admission == Admission::Skip && rows.iter().any(overlap) || rows.len() > entry.remaining
@@ -377,7 +378,7 @@ mod tests {
         assert_eq!(memory.slots_awaited_since, None, "the next wait has its full time");
     }
 
-    /// Records what is due without a free slot; the store accepts everything. Returns the fates.
+    /// Records the due ticks while no slot is free; the store accepts all of them. Returns the fates.
     fn record(memory: &mut Memory, now: DbTime) -> Vec<Fate> {
         let due = memory.due(now, 0, usize::MAX);
         let jobs = due.batch.iter().map(|ticks| vec![RowAnswer::Inserted; ticks.rows.len()]).collect();

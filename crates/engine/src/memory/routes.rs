@@ -23,7 +23,8 @@ use crate::{
 pub(crate) struct Routes {
     own: Capabilities,
     others: Vec<(Incarnation, Capabilities)>,
-    /// Nodes that no longer take work, and when each lease was last seen alive. Such a node may be restarting.
+    /// Nodes that no longer accept work, each with the time at which its lease was last seen alive. Such a node may be
+    /// restarting.
     gone: BTreeMap<Incarnation, (Capabilities, MonoTime)>,
 }
 
@@ -185,8 +186,8 @@ impl Memory {
         claimed.into_iter().map(&mut add).collect()
     }
 
-    /// Returns delegated runs that were not claimed to the search. With `unsure`, the claims may have been committed; their runs
-    /// were never sent.
+    /// Releases the reservations of delegated runs that were not claimed. With `unsure`, the claims may have been
+    /// committed; their runs were never sent.
     pub(crate) fn delegated_not_claimed(&mut self, requested: &[WaitingRun], unsure: bool) {
         for run in requested {
             self.end_reservation(run.job);

@@ -12,7 +12,7 @@ use everytick_store::{Supersede, Waiting};
 use super::Memory;
 
 impl Memory {
-    /// The runs that a due run supersedes. A run that is already being stopped is not named again.
+    /// The runs that a due run supersedes. Leaves out runs that are being stopped already.
     pub(crate) fn choose_superseded(&mut self, waiting: &Waiting) -> Vec<Supersede> {
         self.note_waiting(waiting);
         self.end_postponements();

@@ -1,5 +1,5 @@
-//! The one place where an outcome becomes a settlement, for every way an attempt can end: the outcome of a delivery, the report
-//! of a worker or receiver, a timeout, a lost node or worker, and a cancelled delivery. The domain decides the settlement
+//! Turns an outcome into a settlement. Every end of an attempt passes through [`conclude`]: a delivery, the report of a
+//! worker or receiver, a timeout, a lost node or worker, and a cancelled delivery. The domain decides the settlement
 //! ([`Claim::settle`]); this file adds the data that a store needs to write it.
 
 use everytick_domain::{

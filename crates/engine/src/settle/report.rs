@@ -1,5 +1,5 @@
-//! A report of a receiver or worker on the result of its work: the outcome that it means, and whether it has already ended an
-//! attempt.
+//! The report of a receiver or worker on the result of its work. Converts a report to an outcome, and checks whether it
+//! has already ended an attempt.
 
 use everytick_domain::{
     ids::Fence,

@@ -79,7 +79,7 @@ pub fn check(db: &Db, jobs: &Definitions<'_>, found: &mut Vec<String>) {
     found.extend(made.iter().map(|run| format!("backfill: {run} belongs to no processed tick")));
 }
 
-/// The ticks are those of one of the job's definitions. Calendars are checked elsewhere.
+/// Checks that one definition of the job has exactly the ticks of the backfill. `calendars` checks the calendars.
 fn covers_the_ticks_of_a_definition(
     id: BackfillId,
     row: &BackfillRow,

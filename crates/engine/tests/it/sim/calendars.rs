@@ -46,8 +46,8 @@ pub fn check(db: &Db, found: &mut Vec<String>) {
     }
 }
 
-/// Whether a calendar excludes the tick. `None` if the definition at that point of the journal does not have this tick: an edit
-/// to an `at` a moment ago records that tick before the edit itself is in the journal.
+/// Whether a calendar excludes the tick. `None` if the definition at that point of the journal does not have this tick:
+/// an edit that sets `at` to a recent instant records that tick before the edit itself is in the journal.
 fn is_excluded(
     jobs: &BTreeMap<JobId, &Job>,
     calendars: &BTreeMap<String, Arc<Calendar>>,

@@ -107,7 +107,7 @@ fn every_tick_once(db: &Db, jobs: &Definitions<'_>, end: DbTime, found: &mut Vec
             let until = definitions.get(n + 1).map_or(end, |next| next.effective_at);
             let before = n.checked_sub(1).map(|n| definitions[n].job);
             let is_new = before.is_none_or(|before| before.spec.schedule != job.spec.schedule);
-            // A newly set `at` that is a moment in the past means now.
+            // A new `at` that is slightly in the past counts as now.
             let from = match is_new {
                 true => job::first_cursor(&job.spec, schedule, *effective_at, *at),
                 false => schedule.next_after(*effective_at),

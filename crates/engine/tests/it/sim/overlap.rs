@@ -18,7 +18,7 @@ use super::{
 
 /// The length of the last part of a history. Before it, the nodes may still recover from the last fault.
 const RECOVERED: Span = Span::seconds(8);
-/// What happened this long before ticks are recorded happened before they were planned, unless the clock is set.
+/// Ticks are planned at most this long before they are recorded, unless the clock is set.
 const PLANNED_LONG_AGO: Span = Span::seconds(15);
 /// Under `cancel_previous`, an older run is cancelled within this time after a newer one is due.
 const SUPERSEDED_WITHIN: Span = Span::seconds(2);
@@ -153,8 +153,8 @@ impl JobRuns {
     }
 
     /// A waiting run that should have started before `run`. It was recorded earlier and came due earlier, and both runs
-    /// are on time or both are late. If `run` was born claimed, every waiting run counts. `None` if `run` has begun
-    /// before.
+    /// are on time or both are late. If `run` was recorded as claimed, every waiting run counts. `None` if `run` has
+    /// begun before.
     fn overtaken_by(&self, run: &RunId) -> Option<RunId> {
         let before = |(other, waiting): (&RunId, &WaitingRun)| match self.waiting.get(run) {
             Some(own) => {
@@ -214,7 +214,7 @@ impl JobRuns {
             Entry::Settled { run, verdict, .. } if verdict.is_terminal() => {
                 self.in_progress.remove(run);
             }
-            // As if it had not been claimed. A run that had begun before is still in progress.
+            // The claim was returned unused. If an earlier attempt began, the run is still in progress.
             Entry::Settled { run, verdict: Verdict::HandBack | Verdict::Return, .. }
                 if self.begun.get(run) == Some(&1) =>
             {

@@ -44,8 +44,7 @@ pub struct Scene {
     pub nodes: usize,
     /// Every node believes that it owns every partition.
     pub ownership_ignored: bool,
-    /// No workers, and only the overlap policies `skip` and `allow`, so that more runs follow the same rules, above all
-    /// late runs.
+    /// No workers, and only the overlap policies `skip` and `allow`. So more late runs are subject to the rate limit.
     pub plain: bool,
     /// No tick is late for a minute, and the clock is not set. So after an outage, several ticks of a job are on time.
     pub patient: bool,
