@@ -39,12 +39,12 @@ struct Inner {
 
 #[derive(Default)]
 struct Waiting {
-    asked: VecDeque<Asked>,
+    requests: VecDeque<Request>,
     /// Whether the task that sends the queries is running.
-    is_served: bool,
+    has_task: bool,
 }
 
-struct Asked {
+struct Request {
     hash: TokenHash,
     answer: oneshot::Sender<Result<Found>>,
 }
@@ -55,10 +55,10 @@ impl Lookups {
             let store = store.clone();
             async move { store.find_tokens(&hashes).await }.boxed()
         };
-        Self::reading(Box::new(read), pause)
+        Self::with_read(Box::new(read), pause)
     }
 
-    fn reading(read: Read, pause: Duration) -> Self {
+    fn with_read(read: Read, pause: Duration) -> Self {
         Self(Arc::new(Inner { read, pause, waiting: Mutex::default() }))
     }
 
@@ -66,11 +66,11 @@ impl Lookups {
         let (answer, found) = oneshot::channel();
         {
             let mut waiting = self.0.waiting();
-            if waiting.asked.len() >= WAITING_MAX {
+            if waiting.requests.len() >= WAITING_MAX {
                 return Err(StoreError::Busy { doing: DOING });
             }
-            waiting.asked.push_back(Asked { hash, answer });
-            if !std::mem::replace(&mut waiting.is_served, true) {
+            waiting.requests.push_back(Request { hash, answer });
+            if !std::mem::replace(&mut waiting.has_task, true) {
                 tokio::spawn(Serving { inner: self.0.clone(), is_done: false }.run());
             }
         }
@@ -87,28 +87,29 @@ impl Inner {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The next tokens to look up. Ends the service if there are none, in the same moment, so that no token is missed.
-    fn next(&self) -> Option<Vec<Asked>> {
+    /// Takes the next tokens to look up. If no token waits, marks the task as ended under the same lock. So the next
+    /// token starts a new task and is not missed.
+    fn next(&self) -> Option<Vec<Request>> {
         let mut waiting = self.waiting();
         // Drop tokens whose request has ended.
-        waiting.asked.retain(|asked| !asked.answer.is_closed());
-        let count = waiting.asked.len().min(BATCH_MAX);
-        waiting.is_served = count > 0;
-        (count > 0).then(|| waiting.asked.drain(..count).collect())
+        waiting.requests.retain(|request| !request.answer.is_closed());
+        let count = waiting.requests.len().min(BATCH_MAX);
+        waiting.has_task = count > 0;
+        (count > 0).then(|| waiting.requests.drain(..count).collect())
     }
 
-    async fn find(&self, asked: Vec<Asked>) {
-        let read = (self.read)(asked.iter().map(|asked| asked.hash).collect());
+    async fn find(&self, requests: Vec<Request>) {
+        let read = (self.read)(requests.iter().map(|request| request.hash).collect());
         let found = tokio::time::timeout(LOOKUP_MAX, read).await;
         match found.unwrap_or_else(|_| Err(failed("the database did not answer in time"))) {
             Ok((tokens, now)) => {
                 let tokens: HashMap<TokenHash, TokenRecord> =
                     tokens.into_iter().map(|token| (token.hash, token)).collect();
-                for Asked { hash, answer } in asked {
+                for Request { hash, answer } in requests {
                     let _ = answer.send(Ok((tokens.get(&hash).cloned(), now)));
                 }
             }
-            Err(error) => asked.into_iter().for_each(|asked| drop(asked.answer.send(Err(alike(&error))))),
+            Err(error) => requests.into_iter().for_each(|request| drop(request.answer.send(Err(copy_of(&error))))),
         }
     }
 }
@@ -121,8 +122,8 @@ struct Serving {
 
 impl Serving {
     async fn run(mut self) {
-        while let Some(asked) = self.inner.next() {
-            self.inner.find(asked).await;
+        while let Some(requests) = self.inner.next() {
+            self.inner.find(requests).await;
             if !self.inner.pause.is_zero() {
                 tokio::time::sleep(self.inner.pause).await;
             }
@@ -135,7 +136,7 @@ impl Serving {
 impl Drop for Serving {
     fn drop(&mut self) {
         if !self.is_done {
-            self.inner.waiting().is_served = false;
+            self.inner.waiting().has_task = false;
         }
     }
 }
@@ -145,7 +146,7 @@ fn failed(why: &str) -> StoreError {
 }
 
 /// A copy of the error, for each request of a failed query. `StoreError` cannot be cloned.
-fn alike(error: &StoreError) -> StoreError {
+fn copy_of(error: &StoreError) -> StoreError {
     match error {
         StoreError::Busy { doing } => StoreError::Busy { doing },
         error => failed(&error.source().map_or_else(|| error.to_string(), ToString::to_string)),
@@ -187,7 +188,7 @@ mod tests {
                 }
                 .boxed()
             };
-            Lookups::reading(Box::new(read), pause)
+            Lookups::with_read(Box::new(read), pause)
         }
 
         fn sizes(&self) -> Vec<usize> {
@@ -225,7 +226,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     #[expect(clippy::disallowed_methods, reason = "virtual time")]
-    async fn paced_queries_are_few_and_a_later_token_is_served_too() {
+    async fn a_pause_follows_each_query_and_a_lookup_after_it_is_answered() {
         let (store, begin) = (Empty::default(), Instant::now());
         let lookups = store.lookups(PAUSE);
         for n in 0..10 {

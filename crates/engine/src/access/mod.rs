@@ -206,9 +206,14 @@ impl Access {
     }
 
     /// Creates a token. Returns it with its secret text, which is stored nowhere.
-    pub async fn create(&self, actor: &Actor, creator: &Creator, ask: TokenRequest) -> Result<(Token, TokenRecord)> {
+    pub async fn create(
+        &self,
+        actor: &Actor,
+        creator: &Creator,
+        request: TokenRequest,
+    ) -> Result<(Token, TokenRecord)> {
         let (token, key) = self.fresh().await?;
-        let TokenRequest { name, grant, allowed_ips, lifetime } = ask;
+        let TokenRequest { name, grant, allowed_ips, lifetime } = request;
         let new = NewToken { key, name, grant, allowed_ips, lifetime };
         let made = self.0.store.create_token(actor, creator, new).await;
         self.0.hints.access_changed();

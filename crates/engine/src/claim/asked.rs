@@ -31,8 +31,8 @@ impl AskedQueues {
             Ok(Ok(true)) => {}
             // No job uses the queue yet. The first such job may be created at any moment.
             Ok(Ok(false)) => self.forget(key),
-            Ok(Err(error)) => tracing::debug!(%error, queue, "could not note that a worker asked"),
-            Err(_) => tracing::debug!(queue, "could not note in time that a worker asked"),
+            Ok(Err(error)) => tracing::debug!(%error, queue, "could not store that a worker asked for runs"),
+            Err(_) => tracing::debug!(queue, "could not store in time that a worker asked for runs"),
         }
     }
 

@@ -32,7 +32,7 @@ struct Inner {
 
 #[derive(Debug, Default)]
 struct Waiting {
-    queues: BTreeMap<QueueKey, VecDeque<Place>>,
+    queues: BTreeMap<QueueKey, VecDeque<Entry>>,
     count: usize,
     last: u64,
     /// Whether the task that polls the queues is running.
@@ -41,7 +41,7 @@ struct Waiting {
 
 /// The entry of a waiting worker in the list of its queue.
 #[derive(Debug)]
-struct Place {
+struct Entry {
     number: u64,
     worker: String,
     wake: oneshot::Sender<()>,
@@ -71,14 +71,14 @@ impl ClaimWaiters {
         waiting.last += 1;
         let number = waiting.last;
         let (wake, woken) = oneshot::channel();
-        waiting.queues.entry(key.clone()).or_default().push_back(Place { number, worker: worker.to_owned(), wake });
+        waiting.queues.entry(key.clone()).or_default().push_back(Entry { number, worker: worker.to_owned(), wake });
         Some(Waiter { waiters: self.clone(), key: key.clone(), number, woken })
     }
 
     /// Wakes the worker that has waited longest for the queue.
     pub(crate) fn wake(&self, key: &QueueKey) {
         let mut waiting = self.waiting();
-        while let Some(Place { wake, .. }) = waiting.queues.get_mut(key).and_then(VecDeque::pop_front) {
+        while let Some(Entry { wake, .. }) = waiting.queues.get_mut(key).and_then(VecDeque::pop_front) {
             waiting.count -= 1;
             if wake.send(()).is_ok() {
                 break;
@@ -91,7 +91,7 @@ impl ClaimWaiters {
 
     /// Ends the waits of one worker for the queue. Returns how many there were.
     pub(crate) fn leave(&self, key: &QueueKey, worker: &str) -> usize {
-        self.waiting().remove(key, |place| place.worker == worker)
+        self.waiting().remove(key, |entry| entry.worker == worker)
     }
 
     /// Ends all waits, now and later.
@@ -149,11 +149,11 @@ impl ClaimWaiters {
 
 impl Waiting {
     /// Removes the entries of a queue that match. Returns how many there were.
-    fn remove(&mut self, key: &QueueKey, matches: impl Fn(&Place) -> bool) -> usize {
-        let Some(places) = self.queues.get_mut(key) else { return 0 };
-        let before = places.len();
-        places.retain(|place| !matches(place));
-        let (removed, is_empty) = (before - places.len(), places.is_empty());
+    fn remove(&mut self, key: &QueueKey, matches: impl Fn(&Entry) -> bool) -> usize {
+        let Some(entries) = self.queues.get_mut(key) else { return 0 };
+        let before = entries.len();
+        entries.retain(|entry| !matches(entry));
+        let (removed, is_empty) = (before - entries.len(), entries.is_empty());
         self.count -= removed;
         if is_empty {
             self.queues.remove(key);
@@ -171,7 +171,7 @@ impl Waiter {
 
 impl Drop for Waiter {
     fn drop(&mut self) {
-        self.waiters.waiting().remove(&self.key, |place| place.number == self.number);
+        self.waiters.waiting().remove(&self.key, |entry| entry.number == self.number);
     }
 }
 

@@ -54,8 +54,8 @@ impl Commands {
         limit: usize,
         wait: Duration,
     ) -> Result<Work> {
-        let asked = WorkRequest { tenant, queue, worker, limit, wait };
-        self.claim_work_until(asked, std::future::pending(), || ready(Ok(true)).boxed()).await
+        let work = WorkRequest { tenant, queue, worker, limit, wait };
+        self.claim_work_until(work, std::future::pending(), || ready(Ok(true)).boxed()).await
     }
 
     /// Like `claim_work`, but `ended` ends the wait too. A claim in progress is not interrupted: otherwise its runs would stay
@@ -63,11 +63,11 @@ impl Commands {
     /// `admitted`: its credential may have ended meanwhile.
     pub async fn claim_work_until(
         &self,
-        asked: WorkRequest,
+        work: WorkRequest,
         ended: impl Future<Output = ()>,
         admitted: impl Fn() -> BoxFuture<'static, Result<bool>> + Send,
     ) -> Result<Work> {
-        let WorkRequest { tenant, queue, worker, limit, wait } = asked;
+        let WorkRequest { tenant, queue, worker, limit, wait } = work;
         tokio::pin!(ended);
         let key = (tenant, queue.clone());
         let request = ClaimQueue { tenant, queue, worker, limit, lease: CLAIM_LEASE };
@@ -120,11 +120,11 @@ impl Commands {
     /// Returns a claim that a worker did not use. The run waits again and no attempt is spent. `false` if the fence is old: nothing
     /// was changed (I7).
     pub async fn release_claim(&self, tenant: TenantId, run: RunId, fence: Fence) -> Result<bool> {
-        let held = self.store.load_claims(tenant, &[run]).await?;
-        let held = held.into_iter().find(|held| held.run.fence == fence && !held.accepted);
-        let settle = held.and_then(|held| {
-            let attempt = EndedAttempt { log: None, ..EndedAttempt::of(&held) };
-            conclude(attempt, Outcome::Returned, held.now, self.entropy.as_ref())
+        let claims = self.store.load_claims(tenant, &[run]).await?;
+        let claim = claims.into_iter().find(|claim| claim.run.fence == fence && !claim.accepted);
+        let settle = claim.and_then(|claim| {
+            let attempt = EndedAttempt { log: None, ..EndedAttempt::of(&claim) };
+            conclude(attempt, Outcome::Returned, claim.now, self.entropy.as_ref())
         });
         let answers = self.store.settle(settle.as_slice()).await?;
         match answers.first() {

@@ -24,7 +24,7 @@ impl Memory {
                 forced.insert(run.id);
             }
         }
-        let mut named = Vec::new();
+        let mut superseded = Vec::new();
         for (job, (due, forced)) in due {
             let Some(entry) = self.jobs.get_mut(&job).filter(|entry| !entry.is_stale()) else { continue };
             let Some((older, to)) = overlap::supersede(&entry.job.spec, &entry.open, &due, &forced) else { continue };
@@ -37,9 +37,9 @@ impl Memory {
             let older: Vec<_> =
                 older.into_iter().filter(|run| !stopping(run) && !self.postponed.contains_key(run)).collect();
             entry.in_flight += u32::try_from(older.len()).unwrap_or(u32::MAX);
-            named.extend(older.into_iter().map(|run| Supersede { job, run, to }));
+            superseded.extend(older.into_iter().map(|run| Supersede { job, run, to }));
         }
-        named
+        superseded
     }
 
     /// Applies the cancels. A run that was not cancelled has changed in the database, so its job is reloaded.
@@ -150,10 +150,10 @@ mod tests {
         let mut memory = memory_with(&[(10, State::Claimed), (20, State::Waiting)]);
         let found = waiting(&[20, 30]);
         assert!(started(&mut memory, &found).is_empty(), "a run is in progress");
-        let named = memory.choose_superseded(&found);
+        let superseded = memory.choose_superseded(&found);
         let to = run(30);
-        assert_eq!(named, [10, 20].map(|seconds| Supersede { job: job(), run: run(seconds), to }));
-        memory.superseded(&named, &[run(10), run(20)]);
+        assert_eq!(superseded, [10, 20].map(|seconds| Supersede { job: job(), run: run(seconds), to }));
+        memory.superseded(&superseded, &[run(10), run(20)]);
         assert!(memory.choose_superseded(&waiting(&[30])).is_empty());
         assert_eq!(started(&mut memory, &waiting(&[30])), [run(30)]);
     }
@@ -175,8 +175,8 @@ mod tests {
             payload: None,
         };
         let own = memory.add_claim(claim, entry, s(10)).own;
-        let named = memory.choose_superseded(&waiting(&[20]));
-        memory.superseded(&named, &[run(10)]);
+        let superseded = memory.choose_superseded(&waiting(&[20]));
+        memory.superseded(&superseded, &[run(10)]);
         assert!(own.cancel.is_cancelled());
         assert!(memory.choose_superseded(&waiting(&[20])).is_empty(), "the run is stopped only once");
         assert!(started(&mut memory, &waiting(&[20])).is_empty());
@@ -188,8 +188,8 @@ mod tests {
     #[test]
     fn a_run_that_was_not_cancelled_has_ended_elsewhere_and_its_job_is_reloaded() {
         let mut memory = memory_with(&[(10, State::Claimed)]);
-        let named = memory.choose_superseded(&waiting(&[20]));
-        memory.superseded(&named, &[]);
+        let superseded = memory.choose_superseded(&waiting(&[20]));
+        memory.superseded(&superseded, &[]);
         assert!(memory.has_wanted());
         assert!(
             memory.choose_superseded(&waiting(&[20])).is_empty() && started(&mut memory, &waiting(&[20])).is_empty()

@@ -120,19 +120,19 @@ async fn lost_ticks_are_recorded_and_delivered(bench: Bench) {
     assert_eq!(engine.detect().await.unwrap(), 0, "one repair is enough");
     assert_eq!(ticks(&bench, &well).await, before, "the healthy job is unchanged");
     // The first ticks within the catch-up limit are delivered now, late and one after another.
-    let fired = || async {
+    let succeeded = || async {
         let runs = bench.history(&lost).await;
         runs.iter().filter(|run| run.state == State::Succeeded).map(|run| run.id).collect::<BTreeSet<_>>()
     };
     tokio::time::timeout(Duration::from_secs(30), async {
-        while fired().await.is_empty() || bench.history(&lost).await.iter().any(|run| run.state.is_open()) {
+        while succeeded().await.is_empty() || bench.history(&lost).await.iter().any(|run| run.state.is_open()) {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     })
     .await
     .unwrap();
     let sent: BTreeSet<_> = sink.0.lock().unwrap().iter().copied().collect();
-    assert!(fired().await.is_subset(&sent));
+    assert!(succeeded().await.is_subset(&sent));
     engine.stop(Duration::from_secs(5)).await;
 }
 

@@ -29,7 +29,7 @@ impl Target for Refuses {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stopping_node_releases_a_run_that_it_may_not_deliver_unspent() {
+async fn a_stopping_node_releases_unspent_a_run_that_it_may_not_deliver() {
     let harness = Harness::<Refuses>::new().await;
     let engine = harness.start(1).await;
     let run = harness.trigger(0).await;

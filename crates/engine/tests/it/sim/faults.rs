@@ -107,47 +107,47 @@ impl Faults for SeededFaults {
         // Half of the answers come back at once: a sleep costs the simulator as much as the call.
         let back = if self.random.chance(500) { short(&self.random) } else { Duration::ZERO };
         let travel = short(&self.random);
-        let well = Call { travel, fate: Fate::Done, back };
+        let normal = Call { travel, fate: Fate::Done, back };
         if self.calm.load(Ordering::SeqCst) {
-            return Some(well);
+            return Some(normal);
         }
         match *self.link.0.lock().unwrap() {
             None => {}
-            Some(Cut::Refused) => return Some(Call { fate: Fate::FailedBefore, ..well }),
-            Some(Cut::Silent) => return Some(Call { travel: self.abandoned(), fate: Fate::FailedBefore, ..well }),
-            Some(Cut::Deaf) => return Some(Call { back: self.abandoned(), ..well }),
+            Some(Cut::Refused) => return Some(Call { fate: Fate::FailedBefore, ..normal }),
+            Some(Cut::Silent) => return Some(Call { travel: self.abandoned(), fate: Fate::FailedBefore, ..normal }),
+            Some(Cut::Deaf) => return Some(Call { back: self.abandoned(), ..normal }),
         }
         let roll = self.random.below(1_000);
         let aimed = point == self.delayed;
-        let slow = || Some(Call { travel: self.slow(), ..well });
+        let slow = || Some(Call { travel: self.slow(), ..normal });
         match (self.delayed, point) {
             // These calls are rare, so most of them are slow when they are the delay point.
             (Point::Range, Point::Range) | (Point::RaiseFence, Point::RaiseFence) if roll >= 300 => return slow(),
             (Point::Release, Point::Release) | (Point::Acquire, Point::Acquire) if roll >= 600 => {
-                return Some(Call { travel: self.abandoned(), ..well });
+                return Some(Call { travel: self.abandoned(), ..normal });
             }
             (Point::Release, Point::Release) | (Point::Acquire, Point::Acquire) if roll >= 300 => return slow(),
             (_, Point::Advance) if roll >= 900 => return slow(),
-            (Point::Load, Point::Load) if roll >= 850 => return Some(Call { back: self.slow(), ..well }),
+            (Point::Load, Point::Load) if roll >= 850 => return Some(Call { back: self.slow(), ..normal }),
             // To aim at raising the fence, also delay statements that cause a raise, mostly claims of several late
             // runs, and the release of the runs that they claimed.
-            (Point::RaiseFence, Point::Claim) if roll >= 750 => return Some(Call { travel: self.just(), ..well }),
-            (Point::RaiseFence, Point::Record) if roll >= 960 => return Some(Call { travel: self.just(), ..well }),
+            (Point::RaiseFence, Point::Claim) if roll >= 750 => return Some(Call { travel: self.just(), ..normal }),
+            (Point::RaiseFence, Point::Record) if roll >= 960 => return Some(Call { travel: self.just(), ..normal }),
             (Point::RaiseFence, Point::Settle) if roll >= 400 => return slow(),
             _ => {}
         }
         Some(match roll {
-            0..8 => Call { fate: Fate::FailedBefore, ..well },
-            8..16 => Call { fate: Fate::ReplyLost, ..well },
-            16..22 => Call { travel: self.abandoned(), ..well },
-            22..26 => Call { travel: self.abandoned(), fate: Fate::FailedBefore, ..well },
-            26..60 => Call { travel: self.random.millis(5, 1_500), ..well },
-            60..80 => Call { back: self.random.millis(5, 1_500), ..well },
-            80..160 if aimed => Call { travel: self.slow(), ..well },
-            160..200 if aimed => Call { back: self.slow(), ..well },
-            200..215 if aimed => Call { fate: Fate::ReplyLost, ..well },
-            215..230 if aimed => Call { travel: self.abandoned(), ..well },
-            _ => well,
+            0..8 => Call { fate: Fate::FailedBefore, ..normal },
+            8..16 => Call { fate: Fate::ReplyLost, ..normal },
+            16..22 => Call { travel: self.abandoned(), ..normal },
+            22..26 => Call { travel: self.abandoned(), fate: Fate::FailedBefore, ..normal },
+            26..60 => Call { travel: self.random.millis(5, 1_500), ..normal },
+            60..80 => Call { back: self.random.millis(5, 1_500), ..normal },
+            80..160 if aimed => Call { travel: self.slow(), ..normal },
+            160..200 if aimed => Call { back: self.slow(), ..normal },
+            200..215 if aimed => Call { fate: Fate::ReplyLost, ..normal },
+            215..230 if aimed => Call { travel: self.abandoned(), ..normal },
+            _ => normal,
         })
     }
 }

@@ -103,7 +103,7 @@ impl JobRuns {
             (Overlap::Queue { limit }, Entry::Recorded { run, job, state, late: false, force: false, .. })
                 if *state == State::Waiting && self.waiting.len() >= limit as usize =>
             {
-                found.push(format!("queue: {run} of {job} began to wait beside {}", self.waiting.len()));
+                found.push(format!("queue: {run} of {job} began to wait although {} runs wait", self.waiting.len()));
             }
             // The next attempt at a run that is in progress is not a start.
             (_, Entry::Claimed { run, job, .. } | Entry::Delegated { run, job })
@@ -111,7 +111,10 @@ impl JobRuns {
             {
                 let besides = self.in_progress.len();
                 if spec.in_progress_max().is_some_and(|max| besides >= max as usize) {
-                    found.push(format!("I12: {run} of {job} began beside {besides} under {}", spec.overlap.word()));
+                    found.push(format!(
+                        "I12: {run} of {job} began while {besides} others were in progress under {}",
+                        spec.overlap.word()
+                    ));
                 }
                 if let (Overlap::Queue { .. }, Some(before)) = (spec.overlap, self.overtaken_by(run)) {
                     found.push(format!("queue: {run} of {job} began before {before}, which should start first"));

@@ -15,21 +15,21 @@ fn seeds(count: u64) -> std::ops::Range<u64> {
 
 #[test]
 fn no_history_breaks_an_invariant() {
-    none_breaks("of one node and of three", seeds(1_000), Scene::of);
+    check_seeds("of one node and of three", seeds(1_000), Scene::of);
 }
 
 #[test]
-fn of_ticks_due_together_the_newest_runs() {
-    none_breaks("in which no tick is late", seeds(100), Scene::patient);
+fn the_newest_of_several_due_ticks_runs() {
+    check_seeds("in which no tick is late", seeds(100), Scene::patient);
 }
 
 #[test]
 fn every_tick_is_recorded_once_even_if_each_node_believes_that_it_owns_everything() {
-    none_breaks("of three nodes that each believe that they own everything", seeds(100), Scene::ownership_ignored);
+    check_seeds("of three nodes that each believe that they own everything", seeds(100), Scene::ownership_ignored);
 }
 
 #[expect(clippy::disallowed_methods, reason = "the figure is printed, not asserted")]
-fn none_breaks(who: &str, seeds: std::ops::Range<u64>, scene: impl Fn(u64) -> Scene + Sync) {
+fn check_seeds(which: &str, seeds: std::ops::Range<u64>, scene: impl Fn(u64) -> Scene + Sync) {
     let begun = std::time::Instant::now();
     let next = AtomicU64::new(0);
     let (ticks, deliveries) = (AtomicUsize::new(0), AtomicUsize::new(0));
@@ -53,7 +53,7 @@ fn none_breaks(who: &str, seeds: std::ops::Range<u64>, scene: impl Fn(u64) -> Sc
         }
     });
     println!(
-        "simulated {} seeds x 120 s {who}: {} ticks, {} deliveries in {:.1} s",
+        "simulated {} seeds x 120 s {which}: {} ticks, {} deliveries in {:.1} s",
         seeds.end - seeds.start,
         ticks.into_inner(),
         deliveries.into_inner(),
