@@ -12,7 +12,7 @@ use utoipa::ToSchema;
 /// Maximum depth at which a field is searched by its name: `url` is found as `target.http.url`.
 const SEARCH_DEPTH_MAX: usize = 3;
 
-/// Other names that users try, from other schedulers.
+/// Field names of other schedulers, each with the name that this API uses.
 const OTHER_NAMES: [(&str, &str); 6] = [
     ("tz", "timezone"),
     ("zone", "timezone"),

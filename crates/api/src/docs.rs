@@ -29,7 +29,7 @@ pub(crate) async fn openapi_json() -> impl IntoResponse {
 
 /// The start page
 ///
-/// Leads to the API reference, which is the only page of this server.
+/// Redirects to the API reference, which is the only page of this server.
 #[utoipa::path(
     get,
     path = "/",

@@ -48,7 +48,7 @@ impl Elsewhere {
         Self { nodes: nodes.collect(), is_alone: cluster.nodes.iter().filter(lives).count() <= 1 }
     }
 
-    /// The errors about a target that this node does not deliver, unless another one does.
+    /// The errors about a target that this node does not deliver. None, if another node delivers it.
     pub(crate) fn judge(&self, spec: &TargetSpec, forbidden: Vec<Invalid>) -> Vec<Invalid> {
         let can = |node: &(String, Option<Capabilities>)| match (&node.1, needs(spec)) {
             (Some(can), Some(needs)) => can.meets(needs),

@@ -31,7 +31,7 @@ pub(crate) enum ApiError {
     Invalid(Vec<Invalid>),
     /// The `Host`, the `Origin` or the header `everytick-run` is not allowed.
     Forbidden(String),
-    /// No credential, or a wrong one. One answer for all reasons, so that it tells nothing about them.
+    /// The credential is missing or wrong. All reasons get the same answer, so that it reveals none of them.
     Unauthenticated,
     /// The caller sends too many requests. Nothing was changed; retry after this time.
     TooFast(String, Duration),
@@ -63,7 +63,7 @@ pub(crate) enum ApiError {
     },
     WrongMediaType(String),
     TooSlow,
-    /// The store failed, or did not confirm the commit. The message says which of the two; the client may retry.
+    /// The store failed, or did not confirm the commit. The message states which; the client may retry.
     Unavailable(String),
     /// This node is overloaded. Nothing was changed; retry after [`RETRY_AFTER`].
     Busy(String),

@@ -92,7 +92,7 @@ fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a st
     }
 }
 
-/// Adds security headers to every answer: no sniffing, no framing, no caching, no content from elsewhere.
+/// Adds security headers to every answer: no sniffing, no framing, no caching, no content from other sites.
 pub(crate) async fn harden(request: Request, next: Next) -> Response {
     let mut response = next.run(request).await;
     let headers = response.headers_mut();

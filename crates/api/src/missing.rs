@@ -17,10 +17,11 @@ use crate::{
     error::ApiError,
 };
 
-/// Maximum number of names compared, once from the start of the list and once from the first letters of the wrong name on. Both
-/// reads use the index, so a wrong name costs about as much as a page of jobs.
+/// Most names that one read compares. The first read begins at the start of the list, the second at the first letters
+/// of the wrong name. Both use the index, so a wrong name costs about as much as a page of jobs.
 const NAMES_COMPARED_MAX: usize = 200;
-/// The second read starts at this many letters of the wrong name. So it finds a name with the same first letters in any list.
+/// How many letters of the wrong name the second read uses. It finds names with the same first letters, however long
+/// the list is.
 const LETTERS_KEPT: usize = 2;
 
 /// Marks a 404 answer with the kind of object that does not exist.
@@ -34,7 +35,7 @@ pub(crate) async fn name(extract::State(api): extract::State<Arc<Api>>, request:
     let call = State::from_request_parts(&mut parts, &api).await;
     let response = next.run(Request::from_parts(parts, body)).await;
     let Some(Missing(what)) = response.extensions().get::<Missing>().copied() else { return response };
-    // The path may name something else, for example the run of a job that is gone.
+    // The path may name another kind of object, for example a run whose job was deleted.
     let named = in_path.into_iter().chain(in_query).find(|(kind, _)| kind.strip_suffix('s') == Some(what));
     let (Some((_, name)), Ok(State(call))) = (named, call) else { return response };
     let message = match what {

@@ -26,7 +26,7 @@ use crate::{
 
 pub(crate) struct Params {
     pairs: Vec<(String, String)>,
-    /// The parameters that the route has asked for.
+    /// The parameters that the route has read.
     known: Vec<String>,
     wrong: Vec<Invalid>,
 }
@@ -196,7 +196,7 @@ pub(crate) fn job_ref(text: &str) -> JobRef {
     text.parse::<JobId>().map_or_else(|_| JobRef::Name(text.to_owned()), JobRef::Id)
 }
 
-/// The `{id}` of a token's path. Only whole ids: a token is too important to be found by a beginning.
+/// The `{id}` of a token's path. Accepts only whole ids, so that a short id never selects the wrong token.
 pub(crate) struct TokenPath(pub(crate) TokenId);
 
 impl<S: Send + Sync> FromRequestParts<S> for TokenPath {
@@ -221,7 +221,8 @@ impl FromRequestParts<Arc<Api>> for RunPath {
     }
 }
 
-/// The `{id}` of a flow's path. To read a flow, the id of any of its runs will do; a cancel or rerun names the flow.
+/// The `{id}` of a flow's path. To read a flow, the id of any of its runs is accepted. A cancel or rerun needs the id
+/// of the flow itself.
 pub(crate) struct FlowPath(pub(crate) RunId);
 
 impl FromRequestParts<Arc<Api>> for FlowPath {

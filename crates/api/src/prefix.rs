@@ -30,7 +30,7 @@ pub(crate) async fn flow(call: &Call, text: &str) -> Result<RunId> {
     if let Ok(id) = text.parse() {
         return Ok(id);
     }
-    // The candidates of an ambiguous beginning name jobs, perhaps outside of the prefix.
+    // The candidates of an ambiguous beginning name jobs, which may be outside `job_prefix`.
     if call.scope().job_prefix.is_some() {
         return Err(ApiError::NotFound("flow"));
     }
@@ -82,7 +82,7 @@ pub(crate) async fn job(call: &Call, text: &str) -> Result<JobRef> {
         return Ok(JobRef::Id(id));
     }
     let named = JobRef::Name(text.to_owned());
-    // The beginning of an id can look like a name within the prefix, and belong to a job outside of it.
+    // With `job_prefix`, short ids are refused: a short id may match a job whose name does not begin with `job_prefix`.
     if call.scope().job_prefix.is_some() {
         return Ok(named);
     }
@@ -99,7 +99,7 @@ pub(crate) async fn job(call: &Call, text: &str) -> Result<JobRef> {
 /// calendar, by its name, its id or the beginning of its id.
 pub(crate) async fn audit_subjects(call: &Call, text: &str) -> Result<Vec<String>> {
     if call.scope().job_prefix.is_some() {
-        // Only a job, by its name or its whole id: other objects can have names within the prefix too.
+        // Accept only a job, by its name or its whole id: names of other objects may begin with `job_prefix` too.
         let id = match job(call, text).await? {
             JobRef::Id(id) => id,
             named @ JobRef::Name(_) => call.queries().job_id(call.tenant(), &named).await?,

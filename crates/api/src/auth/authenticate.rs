@@ -1,4 +1,5 @@
-//! Finds out who calls. The first credential of a request decides; a wrong one is an error, also while the API is open.
+//! Authenticates the caller of a request by its `Authorization` header. A wrong credential is an error, also while the
+//! API is open.
 //!
 //! ```text
 //! Authorization: Bearer etk_…   checksum, cache or store; then failures are counted
@@ -6,9 +7,9 @@
 //! none                          a local caller, if the API is open
 //! ```
 //!
-//! Wrong tokens never make the server refuse a valid one, also if both come from one address, such as that of a proxy. So every
-//! token with a right checksum is looked up. The database is protected by the way of the lookup: one query at a time serves all
-//! waiting tokens, and those from an address with too many failures share at most one query in 20 ms.
+//! Wrong tokens never cause the refusal of a valid token, even if both come from one address, such as that of a proxy.
+//! So the server looks up every token whose checksum is right. Two limits protect the database: one query at a time
+//! looks up the waiting tokens, and tokens from an address with too many failures share at most one query per 20 ms.
 
 use std::{net::IpAddr, time::Duration};
 
@@ -43,7 +44,7 @@ const CREDENTIAL_BYTES_MAX: usize = 256;
 /// Whether requests need a credential.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum AuthMode {
-    /// Once a credential was configured.
+    /// Requests need a credential once one was configured.
     #[default]
     Auto,
     Required,
@@ -69,7 +70,8 @@ impl Default for Limits {
     }
 }
 
-/// Requests by which a worker keeps its claims have their own limit, so that a busy client does not lose them.
+/// The routes that a worker needs to keep its claims. They have their own limit, so that other requests with the same
+/// token do not make the worker lose its claims.
 const REPORTS: [&str; 6] = [
     "/api/v1/runs/{id}/heartbeat",
     "/api/v1/runs/{id}/log",
@@ -105,7 +107,7 @@ impl Limits {
     }
 }
 
-/// The address that counts: of IPv6, the network that one customer gets.
+/// The address by which failures are counted. For IPv6 it is the /64 network, which usually belongs to one customer.
 fn limited(ip: IpAddr) -> IpAddr {
     match ip.to_canonical() {
         IpAddr::V6(ip) if !ip.is_loopback() => {
@@ -116,7 +118,7 @@ fn limited(ip: IpAddr) -> IpAddr {
     }
 }
 
-/// A caller, and whether the request presented a credential.
+/// Returns the caller of a request.
 pub(super) async fn authenticate(
     api: &Api,
     limits: &Limits,
@@ -188,7 +190,7 @@ fn allows_ip(networks: &[String], ip: IpAddr) -> bool {
     networks.is_empty() || networks.iter().any(|text| text.parse().is_ok_and(|network: IpNet| network.contains(&ip)))
 }
 
-/// The tenant in which an instance token acts. Only the role `instance` may choose one.
+/// The tenant that the header names, for an instance token. Only the role `instance` may choose a tenant.
 fn inside(headers: &HeaderMap, role: Role) -> Result<Option<TenantId>> {
     let Some(name) = headers.get(&TENANT) else { return Ok(None) };
     match role {

@@ -26,7 +26,7 @@ pub(crate) struct Caller {
 pub(super) enum Rights {
     /// The API is open: callers on this machine may do everything.
     All {
-        /// By the flag `--auth open`. Otherwise it is open until the first credential.
+        /// Whether the flag `--auth open` opens the API. Otherwise the API is open until the first credential exists.
         by_flag: bool,
     },
     Token {
@@ -36,7 +36,7 @@ pub(super) enum Rights {
         own: Grant,
         hash: TokenHash,
         token: Box<TokenRecord>,
-        /// At least this time on the database clock.
+        /// A lower bound of the time on the database clock.
         now: DbTime,
     },
     /// The receiver of a delivery, which may work on that claim.
@@ -58,7 +58,7 @@ impl Caller {
         Self { actor, tenant: claim.tenant, rights: Rights::Run(claim) }
     }
 
-    /// A caller with a token. `inside` is the tenant in which an instance token acts.
+    /// A caller with a token. `chosen` is the tenant in which an instance token acts.
     pub(super) fn token(found: &Credential, inside: Option<TenantId>, ip: IpAddr, request: String) -> Self {
         let (token, now) = (found.token.as_ref().clone(), found.now);
         let name = format!("token:{}", token.name);
@@ -90,12 +90,12 @@ impl Caller {
         }
     }
 
-    /// On whose authority this caller creates tokens.
+    /// The authority under which this caller creates tokens.
     pub(crate) fn creator(&self) -> Creator {
         match &self.rights {
             Rights::Token { own, .. } => Creator::Grant(own.clone()),
             Rights::All { by_flag: true } => Creator::Open,
-            // This node may not have heard of the first credential yet, so the store checks that there is none.
+            // This node may not know of the first credential yet, so the store checks that no credential exists.
             Rights::All { by_flag: false } | Rights::Run(_) => Creator::First,
         }
     }
@@ -132,7 +132,7 @@ impl Caller {
         }
     }
 
-    /// At least this time on the database clock, for a caller with a token.
+    /// A lower bound of the time on the database clock, for a caller with a token.
     pub(super) fn now(&self) -> Option<DbTime> {
         match &self.rights {
             Rights::Token { now, .. } => Some(*now),
@@ -144,7 +144,7 @@ impl Caller {
         &self.actor.name
     }
 
-    /// Whether the caller may manage a credential with this grant: one that it could have created.
+    /// Whether the caller may manage credentials with this grant. It may if it could create such a credential.
     pub(crate) fn manages(&self, other: &Grant) -> bool {
         match &self.rights {
             Rights::All { .. } => true,

@@ -1,5 +1,5 @@
-//! Audit rows of denied requests. Each credential, or address without a valid one, gets a limited number of them; the next row
-//! has the number of those without a row.
+//! Writes audit rows of denied requests. Their rate is limited for each credential, and for each address without a
+//! valid credential. The next row contains the number of denied requests that got no row.
 
 use std::{
     collections::HashMap,
@@ -41,7 +41,7 @@ impl Default for Denials {
     }
 }
 
-/// A request that may be denied, as its audit row describes it.
+/// The data of a request that its audit row contains, if it is denied.
 #[derive(Clone, Debug)]
 pub(super) struct Asked {
     pub(super) method: Method,
@@ -51,8 +51,8 @@ pub(super) struct Asked {
 }
 
 impl Denials {
-    /// Writes an audit row about a request that was answered 401 or 403 because of its credential. Without a credential there is
-    /// nothing to note.
+    /// Writes an audit row about a request that was answered 401 or 403 because of its credential. A request without a
+    /// credential gets no row.
     pub(super) async fn note(&self, api: &Api, asked: &Asked, caller: Option<&Caller>, status: StatusCode) {
         let anonymous = || Actor {
             name: "anonymous".to_owned(),

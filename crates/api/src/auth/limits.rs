@@ -7,7 +7,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How many keys a limiter remembers. Beyond it, those with a full bucket are forgotten, which changes nothing for them.
+/// Most keys in a limiter. A full limiter removes the keys with a full bucket. A removed key starts again with a full
+/// bucket, so the removal changes nothing for it.
 const KEYS_MAX: usize = 10_000;
 
 /// How many requests may come at once, and the time in which one more becomes possible.

@@ -1,7 +1,7 @@
-//! Who calls, and what the caller may do.
+//! Authenticates callers and checks their permissions.
 //!
 //! ```text
-//! request -> admit: `authenticate`, look the route up in `routes`, check the permission and the `limits`
+//! request -> admit: `authenticate`, find the route in `routes`, check the permission and the `limits`
 //!         -> `scope`: does the caller see what the path names? -> handler with `State`
 //! ```
 //!
@@ -53,7 +53,7 @@ use denied::{Asked, Denials};
 /// Most characters of a request id that a client sends.
 const REQUEST_ID_CHARS_MAX: usize = 64;
 const REQUEST_ID: HeaderName = HeaderName::from_static("everytick-request-id");
-/// When the caller's token expires, in the last days before.
+/// The response header with the time at which the caller's token expires. Sent only in the last days before that.
 const TOKEN_EXPIRES: HeaderName = HeaderName::from_static("everytick-token-expires");
 
 /// How the API authenticates its callers.
@@ -129,7 +129,8 @@ impl Call {
         }
     }
 
-    /// Checks that the caller may work on a claim: a run token on its own, a worker on those of its queues.
+    /// Checks that the caller may work on a claim. A run token permits its own claim, a worker token the claims of its
+    /// queues.
     pub(crate) async fn check_claim(&self, run: RunId, fence: Fence) -> Result<()> {
         if self.caller.claim().is_some_and(|own| (own.run, own.fence) != (run, fence)) {
             let why = "the run token permits only the claim with which it was sent";

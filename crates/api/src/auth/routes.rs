@@ -70,7 +70,7 @@ const ROUTES: &[(&str, &str, Permission)] = &[
     ("POST", "/api/v1/tokens/{id}/rotate", Own),
 ];
 
-/// What the receiver of a delivery needs in order to report on it.
+/// The routes that the receiver of a delivery needs to report on it.
 const FOR_RUN_TOKENS: [&str; 3] = ["/api/v1/runs/{id}/heartbeat", "/api/v1/runs/{id}/log", "/api/v1/runs/{id}/settle"];
 
 /// Whether a run token is accepted for a route.
@@ -78,7 +78,7 @@ pub(super) fn for_run_tokens(path: &str) -> bool {
     FOR_RUN_TOKENS.contains(&path)
 }
 
-/// The permission for a route, `None` if the router has no such route. `HEAD` needs what `GET` needs.
+/// The permission for a route; `None` if the router has no such route. `HEAD` needs the same permission as `GET`.
 pub(super) fn permission(method: &Method, path: &str) -> Option<Permission> {
     let method = if method == Method::HEAD { "GET" } else { method.as_str() };
     ROUTES.iter().find(|(known, route, _)| *known == method && *route == path).map(|(_, _, permission)| *permission)

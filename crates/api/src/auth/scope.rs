@@ -1,5 +1,5 @@
-//! What a caller with a limited scope sees of its tenant: jobs whose names begin with `job_prefix`, and some queues. Everything
-//! else is answered as if it did not exist.
+//! Limits a caller to its scope: the jobs whose names begin with `job_prefix`, and some queues. A request for any other
+//! job or queue is answered as if it did not exist.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use crate::{
     params::job_ref,
 };
 
-/// Refuses a request for something outside the caller's scope. Callers without limits pay nothing.
+/// Refuses a request for a resource outside the caller's scope. A caller with an unlimited scope costs no query.
 pub(crate) async fn check(extract::State(api): extract::State<Arc<Api>>, request: Request, next: Next) -> Response {
     let (mut parts, body) = request.into_parts();
     let checked = match State::from_request_parts(&mut parts, &api).await {
@@ -70,7 +70,7 @@ fn only_jobs(message: &str) -> ApiError {
     ApiError::NotAllowed(Invalid::new("", message))
 }
 
-/// A job by its exact name or its whole id: a beginning of an id could name jobs outside the prefix.
+/// Accepts the exact name or the whole id of a job. A short id could match jobs outside `job_prefix`.
 async fn sees_job(call: &Call, text: &str) -> Result<()> {
     let name = match job_ref(text) {
         JobRef::Name(name) => name,
@@ -127,7 +127,7 @@ impl Call {
         }
     }
 
-    /// Checks the job of an answer to a repeated request. The first request saw the job, which has perhaps another name by now.
+    /// Checks the job in the answer to a repeated request. The job may have been renamed since the first request.
     pub(crate) fn check_seen(&self, job: &str) -> Result<()> {
         if self.scope().allows_job(job) { Ok(()) } else { Err(ApiError::NotFound("job")) }
     }

@@ -108,7 +108,8 @@ pub(crate) async fn get_backfill(
 
 /// Cancel a backfill: create no more runs
 ///
-/// Its open runs continue, unless `cancel_runs`. A backfill that has ended is refused, unless `cancel_runs` finds open runs.
+/// Its open runs continue; with `cancel_runs`, they are cancelled too. If the backfill has ended, the request is
+/// refused, unless `cancel_runs` finds open runs.
 #[utoipa::path(
     post,
     path = "/api/v1/backfills/{id}/cancel",

@@ -1,5 +1,6 @@
-//! Creates many jobs: one line of JSON per job in, one line per result out, in the same order. Lines are read and created in
-//! chunks, so memory is bounded by a few chunks of input and by the number of lines of output.
+//! Creates many jobs. The request has one line of JSON for each job, and the answer one line for each result, in the
+//! same order. Lines are read and jobs are created in chunks, so memory is bounded by a few chunks of input and by the
+//! number of lines of output.
 //!
 //! One task reads the body and never waits for the client to read the answer. Many clients send everything before they read
 //! anything, so waiting would be a deadlock. A second task creates the jobs: while the database writes a chunk, the first task
@@ -77,10 +78,10 @@ impl Batches {
 
 /// Create many jobs
 ///
-/// One definition per line (NDJSON), up to 64 MiB and 100,000 lines. The answer has one line for each, in the same order, with
-/// the status that the job alone would get. Every valid job is created; every invalid one gets its errors. Empty lines are
-/// ignored. At most two batches are processed at a time. Names are unique, so an interrupted batch can be sent again: jobs that
-/// exist already get 409.
+/// One definition per line (NDJSON), up to 64 MiB and 100,000 lines. The answer has one line for each, in the same
+/// order, with the status that a request for that job alone would get. Every valid job is created; every invalid one
+/// gets its errors. Empty lines are ignored. At most two batches are processed at a time. Names are unique, so an
+/// interrupted batch can be sent again: jobs that exist already get 409.
 #[utoipa::path(
     post,
     path = "/api/v1/jobs/batch",
@@ -220,7 +221,7 @@ impl Batch {
                 self.chunk.specs.push(spec);
                 Line::Valid { line: self.line, name }
             }
-            // A line that is too long was not kept completely, so its name is unknown.
+            // A line that is too long was not stored completely, so its name is unknown.
             Err(error @ ApiError::TooLarge { .. }) => Line::Refused(refused(self.line, None, &error)),
             Err(error) => Line::Refused(refused(self.line, name_of(text), &error)),
         });

@@ -121,7 +121,7 @@ async fn read(api: &Call, body: CalendarBody, zone: Option<&str>) -> Result<(Cal
 
 /// Delete a calendar
 ///
-/// Refused while a job uses it.
+/// A calendar that a job uses cannot be deleted.
 #[utoipa::path(
     delete,
     path = "/api/v1/calendars/{name}",
@@ -149,7 +149,8 @@ pub(crate) async fn delete_calendar(
     Ok(Json(deleted.into()))
 }
 
-/// The version that `If-Match` requires. Reads the calendar only if several tags are given, or one that this server never sent.
+/// The version that `If-Match` requires. Reads the calendar only if `If-Match` has several tags, or a tag that this
+/// server never sent.
 async fn expected(api: &Call, name: &str, if_match: &IfMatch) -> Result<Option<Version>> {
     Ok(match if_match {
         IfMatch::Any => None,

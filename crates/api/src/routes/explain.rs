@@ -54,7 +54,7 @@ fn shown_in(params: &mut Params) -> ShownIn {
 
 /// Explain why a run is in its state
 ///
-/// Why it waits (for a retry, a worker, another run, a node), how it ended, or why it was skipped.
+/// States why the run waits (for a retry, a worker, another run, a node), how it ended, or why it was skipped.
 #[utoipa::path(
     get,
     path = "/api/v1/runs/{id}/explain",

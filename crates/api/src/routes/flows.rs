@@ -92,8 +92,8 @@ pub(crate) async fn cancel_flow(
 
 /// Rerun the failed jobs of a flow
 ///
-/// Creates a new flow with new runs of the failed jobs and of all jobs that depend on them. Runs that ended before them count with
-/// their old result. The old flow does not change.
+/// Creates a new flow with new runs of the failed jobs and of all jobs that depend on them. Other jobs of the flow
+/// count with their old results. The old flow does not change.
 #[utoipa::path(
     post,
     path = "/api/v1/flows/{id}/rerun",

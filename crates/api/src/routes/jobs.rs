@@ -349,7 +349,7 @@ pub(crate) async fn resume_job(
     Ok(edited_job(&api, &edited, None, Vec::new()).await)
 }
 
-/// Edits without reading the job first, unless `If-Match` has several tags, or one that this server never sent.
+/// Edits without reading the job first, unless `If-Match` has several tags, or a tag that this server never sent.
 async fn change(api: &Call, job: JobRef, if_match: &IfMatch, change: Change, cancel: bool) -> Result<Edited> {
     let if_match = match if_match {
         IfMatch::Any => None,
@@ -412,8 +412,9 @@ pub(crate) async fn trigger_job(
 
 /// Show the next ticks of a job
 ///
-/// Empty for a job that is paused, disabled or without a schedule; `no_ticks` then has the reason. Ticks that a calendar excludes
-/// are listed with `excluded_by`: they will be skips. With `from`, the ticks of the present definition after that instant.
+/// The list is empty for a job that is paused, disabled or without a schedule; `no_ticks` then has the reason. Ticks
+/// that a calendar excludes are listed with `excluded_by`: they will be skips. With `from`, the ticks of the present
+/// definition after that instant.
 #[utoipa::path(
     get,
     path = "/api/v1/jobs/{job}/next",

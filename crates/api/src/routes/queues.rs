@@ -90,10 +90,11 @@ pub(crate) async fn set_queue(
 
 /// Claim runs of a queue
 ///
-/// Returns runs that wait in the queue and are due, the highest priority first. A waiting run gains one priority step per
-/// minute. For claims of 50 or more runs, and for concurrent claims, the order is not exact: runs of the last 200ms, of jobs
-/// with overlap `allow`, may come after older ones. If no run is available, the request waits up to `wait` and answers as soon
-/// as a run is available. After an empty answer, claim again. A claim lasts 30s; a heartbeat every 10s extends it.
+/// Returns runs that wait in the queue and are due, the highest priority first. A waiting run gains one priority step
+/// per minute. For claims of 50 or more runs, and for concurrent claims, the order is not exact: a run of a job with
+/// overlap `allow` that became due within the last 200ms may come after older runs. If no run is available, the request
+/// waits up to `wait` and answers as soon as a run is available. After an empty answer, claim again. A claim lasts 30s;
+/// a heartbeat every 10s extends it.
 #[utoipa::path(
     post,
     path = "/api/v1/queues/{queue}/claim",
@@ -113,7 +114,7 @@ pub(crate) async fn claim_runs(
     let wanted = body.read::<ClaimRequest>()?.read().map_err(ApiError::Invalid)?;
     // Check first: an answer with claimed runs can no longer be refused.
     api.in_flight.check()?;
-    // A worker that may not wait still gets runs that are due now.
+    // If no connection is left for waiting requests, the worker still gets the runs that are due now.
     let long = carrier.begin_long(true);
     let wait = if long.is_ok() { wanted.wait } else { Duration::ZERO };
     let ended = async {

@@ -180,9 +180,10 @@ pub(crate) async fn list_attempts(
 
 /// Read the output of a run
 ///
-/// While this node works on the run: server-sent events. `chunk` has `{"text"}`, from the start of the tail on; `missed` has
-/// `{"chunks"}` when the client reads too slowly; `end` comes last and has `{"state"}`. The events stop without it when the
-/// caller's credential ends. While a worker has the run: its log so far. Otherwise: the stored tail.
+/// While this node works on the run: server-sent events. `chunk` has `{"text"}`, from the start of the tail on;
+/// `missed` has `{"chunks"}` when the client reads too slowly; `end` comes last and has `{"state"}`. If the caller's
+/// credential ends, the events stop without `end`. While a worker has the run: its log so far. Otherwise: the stored
+/// tail.
 #[utoipa::path(
     get,
     path = "/api/v1/runs/{id}/log",

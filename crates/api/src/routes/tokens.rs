@@ -34,8 +34,8 @@ pub(crate) async fn get_me(State(api): Shared, params: Params) -> Result<Json<Me
 
 /// Create a token
 ///
-/// The answer is the only one that contains the token. A token is never stronger than its creator. While the API is open, the
-/// first token closes it: from then on every request needs a token.
+/// Only this answer contains the token. A token is never stronger than its creator. While the API is open, the first
+/// token closes it: from then on every request needs a token.
 #[utoipa::path(
     post,
     path = "/api/v1/tokens",
@@ -124,8 +124,8 @@ pub(crate) async fn revoke_token(
 
 /// Replace a token by a new one with the same name, role and scope
 ///
-/// The old token expires after `overlap`. Every caller may rotate its own token. A token is rotated once: the next rotation is
-/// that of the new token, 1 min later at the earliest. At most 3 tokens made from one another are valid at a time.
+/// The old token expires after `overlap`. Every caller may rotate its own token. A token can be rotated only once. The
+/// new token can be rotated after 1 min. At most 3 tokens of one series of rotations are valid at a time.
 #[utoipa::path(
     post,
     path = "/api/v1/tokens/{id}/rotate",

@@ -18,8 +18,8 @@ use tokio_util::sync::CancellationToken;
 use super::{ServerLimits, phase::Phase};
 use crate::in_flight::Charged;
 
-/// Number of connections reserved for short requests, or a quarter of all if that is less. Health checks and other short requests
-/// always find a connection.
+/// `min(this, connections_max / 4)` connections are reserved for short requests, so that health checks always find a
+/// connection.
 const SHORT_CONNECTIONS: usize = 8;
 /// Minimum wait of a claim before the server may end it. Its worker claims again at once, so claims would otherwise end each
 /// other.

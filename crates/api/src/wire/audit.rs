@@ -1,4 +1,4 @@
-//! The audit trail as the API answers it.
+//! The audit trail, as the API returns it.
 
 use everytick_domain::{ids::TokenId, time::DbTime};
 use everytick_engine::types::AuditRecord;
@@ -22,7 +22,7 @@ pub(crate) struct AuditEntry {
     token_id: Option<TokenId>,
     /// The address that the request came from.
     ip: Option<String>,
-    /// The id of the request, as its answer has it in `everytick-request-id`.
+    /// The id of the request. Its answer had this id in the header `everytick-request-id`.
     request_id: Option<String>,
     #[schema(example = "pause")]
     action: String,

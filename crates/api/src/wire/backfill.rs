@@ -1,4 +1,4 @@
-//! Backfills: the request, and the progress that the API answers.
+//! Backfills: the request, and the progress that the API returns.
 
 use everytick_domain::{
     backfill::{BackfillState as DomainState, Order as DomainOrder, Stretch},

@@ -1,4 +1,4 @@
-//! Calendars: the definition that clients send, and the calendar that the API answers.
+//! Calendars: the definition that clients send, and the calendar that the API returns.
 
 use everytick_domain::{
     calendar::{CalendarSpec, Days, LeftOut, MonthDay},
@@ -63,7 +63,7 @@ impl CalendarDefinition {
     }
 }
 
-/// How many events that were left out an answer lists.
+/// Most events in the `left_out` of one answer.
 const LEFT_OUT_LISTED_MAX: usize = 100;
 
 /// A stored calendar.

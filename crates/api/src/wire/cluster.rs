@@ -15,7 +15,7 @@ pub(crate) struct ClusterView {
     now: DbTime,
     /// The node that prunes and detects dead schedules: the owner of partition 0.
     leader: Option<String>,
-    /// How the nodes differ in what they can deliver; `null` when they do not. A run goes to a node that can deliver it.
+    /// What each node can deliver, if the nodes differ; otherwise `null`. A run goes to a node that can deliver it.
     differences: Option<String>,
     /// How many stored rows nodes could not decode during the last day. Nodes skip such rows; see `unreadable`.
     unreadable_rows: u64,

@@ -106,9 +106,9 @@ pub(crate) struct Explanation {
         example = "2026-12-25T03:00:00+01:00 (2026-12-25T02:00:00Z): skipped: calendar holidays-de excludes the date"
     )]
     message: String,
-    /// Further sentences: where the run comes from, what else matters, and what comes next.
+    /// Further sentences: the origin of the run, further facts, and what happens next.
     details: Vec<String>,
-    /// Commands that show more or that help.
+    /// Commands that show more, or that change the situation.
     commands: Vec<String>,
     /// The run or skip.
     #[schema(value_type = Option<String>, format = Uuid)]
@@ -117,7 +117,7 @@ pub(crate) struct Explanation {
     state: Option<&'static str>,
     #[schema(example = "calendar")]
     skip_reason: Option<&'static str>,
-    /// The runs for which it waits, or because of which it was skipped. At most 5.
+    /// The runs that block it: it waits for them, or it was skipped because of them. At most 5.
     in_the_way: Vec<OtherRun>,
     /// The queue in which the run waits.
     queue: Option<WaitedQueue>,
@@ -135,7 +135,7 @@ pub(crate) struct Explanation {
     tick_before: Option<DbTime>,
     #[schema(value_type = Option<String>, format = DateTime)]
     tick_after: Option<DbTime>,
-    /// The next tick of the job that will fire.
+    /// The next tick of the job that no calendar excludes.
     #[schema(value_type = Option<String>, format = DateTime)]
     next_tick: Option<DbTime>,
     /// Backfills over the instant, in addition to the tick's own record. At most 10.

@@ -146,7 +146,7 @@ impl From<WorkerClaim> for ClaimedRun {
     }
 }
 
-/// A heartbeat: the worker still works on the run. The same form returns a run.
+/// A heartbeat: the worker still works on the run. A request that returns a run has the same form.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(example = json!({"fence": 1763200000000000_i64}))]
@@ -187,7 +187,7 @@ pub(crate) struct BeatAnswer {
     /// `null` when the run was cancelled.
     #[schema(required, value_type = Option<String>, format = DateTime)]
     lease_until: Option<DbTime>,
-    /// The run was cancelled: stop the work. There is nothing to settle.
+    /// The run was cancelled: stop the work, and do not settle the run.
     cancelled: bool,
 }
 
@@ -212,8 +212,8 @@ pub(crate) struct LogRequest {
     /// Appended to the log, of which the last 64 KiB are stored.
     #[schema(required, nullable = false, max_length = 65536)]
     text: Option<String>,
-    /// How many bytes of the log before this text the worker did not send. The log then begins with this text, and its first line
-    /// says how many bytes are missing.
+    /// How many bytes of the log before this text the worker did not send. The log then begins with this text, and its
+    /// first line states how many bytes are missing.
     #[schema(minimum = 0, default = 0)]
     missing_bytes: Option<u64>,
 }

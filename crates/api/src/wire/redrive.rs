@@ -113,8 +113,8 @@ pub(crate) struct CancelledJob {
     /// The cancelled runs that were claimed; their work is being stopped.
     #[schema(value_type = Vec<String>)]
     stopped: Vec<RunId>,
-    /// Whether more runs wait than one transaction cancels. None of them starts; they are cancelled in the background. `GET` of
-    /// the job shows the progress in `backlog`.
+    /// Whether waiting runs, too many for one transaction, are cancelled in the background. None of these runs starts.
+    /// `GET` of the job shows the progress in `backlog`.
     cancelling: bool,
 }
 

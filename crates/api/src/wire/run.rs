@@ -1,4 +1,4 @@
-//! Runs and attempts as the API answers them, and the result that a receiver reports.
+//! Runs and attempts as the API returns them, and the result that a receiver reports.
 
 use std::borrow::Cow;
 
@@ -91,8 +91,8 @@ pub(crate) struct Run {
     duration_ms: Option<u64>,
     #[schema(required)]
     error: Option<String>,
-    /// The end of the output or of the response body, up to 64 KiB; omitted from lists. If its beginning is not stored, the first
-    /// line says how many bytes are missing.
+    /// The end of the output or of the response body, up to 64 KiB; omitted from lists. If its beginning is not stored,
+    /// the first line states how many bytes are missing.
     #[schema(required)]
     output: Option<String>,
     /// How many bytes of the output are not stored, before the stored ones; `null` without `output`.

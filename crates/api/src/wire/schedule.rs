@@ -243,8 +243,8 @@ pub(crate) struct Preview {
     #[schema(example = "at 02:00 every day, America/New_York")]
     pub(crate) description: Option<String>,
     pub(crate) ticks: Vec<PreviewTick>,
-    /// Times of the schedule that do not exist because clocks go forward, and that do not fire: with `gap: skip`, or on a
-    /// date that the zone skipped.
+    /// Times of the schedule that do not exist because clocks go forward, and that have no tick: with `gap: skip`, or
+    /// on a date that the zone skipped.
     pub(crate) nonexistent: Vec<Nonexistent>,
     /// Why a job has no further ticks.
     #[serde(skip_serializing_if = "Option::is_none")]

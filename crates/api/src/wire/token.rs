@@ -1,4 +1,4 @@
-//! Tokens as the API reads and answers them.
+//! Tokens in requests and answers.
 
 use std::{fmt, net::IpAddr};
 
@@ -37,7 +37,7 @@ pub(crate) struct TokenRequest {
     job_prefix: Option<String>,
     /// It changes nothing.
     read_only: Option<bool>,
-    /// A duration such as `90d`, the default, or `never`, which the server must allow.
+    /// A duration such as `90d`, which is the default, or `never` if the server allows it.
     #[schema(example = "90d")]
     expires: Option<String>,
     /// Networks from which the token is accepted, such as `10.0.0.0/8`. Absent: all.
@@ -181,7 +181,7 @@ pub(crate) struct RevokedToken {
 }
 
 impl RevokedToken {
-    /// The first one was named by the request.
+    /// The first token of `ended` is the one that the request named.
     pub(crate) fn of(ended: &[TokenRecord]) -> Option<Self> {
         let (token, others) = ended.split_first()?;
         Some(Self { token: token.into(), also_revoked: others.iter().map(Token::from).collect() })

@@ -1,5 +1,5 @@
-//! Credentials: who is admitted, and what each role and scope may do. The matrix is the table of docs/reference/access.md, which
-//! each operation of the OpenAPI document must be in.
+//! Credentials: which callers are admitted, and what each role and scope may do. The matrix is the table in
+//! docs/reference/access.md. It must have a row for each operation of the OpenAPI document.
 
 use std::{
     collections::BTreeMap,
@@ -31,7 +31,7 @@ fn grant(role: Role) -> Grant {
     Grant { tenant, role, scope: Scope { queues, ..Scope::default() } }
 }
 
-/// A new token with a number.
+/// A new token, derived from a number.
 fn new_token(n: u8, grant: Grant) -> NewToken {
     let token = Token::from_random(&[n; 64]).unwrap();
     let id = TokenId::new(DbTime::EPOCH, [n; 10]);
@@ -39,7 +39,7 @@ fn new_token(n: u8, grant: Grant) -> NewToken {
     NewToken { key, name: format!("t{n}"), grant, allowed_ips: Vec::new(), lifetime: Lifetime::For(Span::days(90)) }
 }
 
-/// A token that the store knows. Each needs its own number.
+/// Stores a token. Each token needs its own number.
 async fn add(store: &Arc<dyn Store>, n: u8, grant: Grant, lifetime: Lifetime) -> (String, TokenRecord) {
     let token = Token::from_random(&[n; 64]).unwrap();
     let new = NewToken { lifetime, ..new_token(n, grant) };
@@ -243,7 +243,8 @@ async fn a_caller_rotates_its_own_token_with_an_overlap() {
     assert_eq!(get(&server, &third, "/api/v1/jobs").await.status.as_u16(), 401);
 }
 
-/// Somebody copies a token and rotates it. The owner notices it at the own rotation, and ends both with one request.
+/// An attacker copies a token and rotates it. The rotation by the owner is then refused, and one request revokes both
+/// tokens.
 #[tokio::test]
 async fn a_stolen_token_cannot_be_multiplied_and_ends_with_what_was_made_from_it() {
     let server = Server::required().await;
@@ -322,7 +323,7 @@ async fn wrong_tokens_cost_few_queries_and_mistyped_ones_none() {
 async fn a_node_that_has_not_heard_of_the_first_token_creates_no_further_one() {
     let server = Server::new().await;
     server.get("/api/v1/jobs").await.expect(200);
-    // Another node creates the first token. This node learns it up to 5 s later.
+    // Another node creates the first token. This node uses its cached setting for up to 5 s.
     let first = new_token(1, grant(Role::Admin));
     server.store.create_token(&Actor::local("test"), &Creator::First, first).await.unwrap();
     server.get("/api/v1/jobs").await.expect(200);
@@ -724,7 +725,7 @@ async fn changes_and_denied_requests_are_audited_with_their_origin() {
     assert_eq!(rows[2].request.as_deref(), Some("r-1"));
 }
 
-/// Plants a token and looks for it everywhere that the process writes.
+/// Creates a token, and searches everything that the process writes for its text.
 #[tokio::test]
 async fn no_token_is_stored_or_shown_again() {
     let server = Server::new().await;

@@ -55,7 +55,7 @@ async fn a_backfill_is_created_read_and_cancelled_with_its_runs() {
     assert_eq!(instants, [3, 2].map(|hours| json!(from.plus(Span::hours(hours)).to_string())));
     assert_eq!((&runs["items"][0]["cause"], &runs["items"][0]["state"]), (&json!("backfill"), &json!("waiting")));
 
-    // One of its runs is claimed; it is stopped like any other.
+    // One of its runs is claimed. The cancel stops a claimed run too.
     let (lease, run) = (server.join().await, runs["items"][0]["id"].as_str().unwrap().parse::<RunId>().unwrap());
     let claimed = server.store.claim(&lease, &PartitionSet::all(256), &[run]).await.unwrap();
     assert_eq!(claimed[0].payload.as_deref(), Some(r#"{"again":true}"#));

@@ -1,4 +1,4 @@
-//! Batches: one line in, one line out.
+//! Batches: the answer has one line for each line of the request.
 
 use serde_json::{Value, json};
 use tower::ServiceExt as _;

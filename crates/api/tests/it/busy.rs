@@ -1,4 +1,5 @@
-//! More requests than the API's share of the store admits, and larger ones than their memory limit admits.
+//! The limits of a busy node: requests that wait for a connection of the store, and the memory of large bodies and
+//! answers.
 
 use axum::body::{Body, Bytes};
 use futures::{StreamExt as _, stream};

@@ -1,4 +1,4 @@
-//! Filters of lists, and ids that are written in part.
+//! Filters of lists, and short ids.
 
 use serde_json::{Value, json};
 

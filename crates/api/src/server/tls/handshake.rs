@@ -1,5 +1,5 @@
-//! The TLS handshake of a new connection. It is a part of the time limit for the first head. A client that speaks plain HTTP is
-//! told so.
+//! The TLS handshake of a new connection. It is a part of the time limit for the first head. A client that sends plain
+//! HTTP gets the answer 400.
 
 use std::io;
 
@@ -24,7 +24,7 @@ pub(in crate::server) struct Secured {
     pub(in crate::server) certificate: Option<ClientCertificate>,
 }
 
-/// `Ok(None)` when the client does not speak TLS; it has its answer.
+/// `Ok(None)` when the client does not use TLS; the answer 400 was sent.
 pub(in crate::server) async fn secure(
     stream: TcpStream,
     tls: &Tls,
@@ -53,7 +53,8 @@ async fn refuse_plain(mut stream: TcpStream) -> io::Result<()> {
     close(stream).await
 }
 
-/// Closes a connection after its last words. Bytes that were not read would reset it, and the client would lose the words.
+/// Closes a connection after the last bytes were sent. Reads what the client still sends: with unread bytes, the kernel
+/// would reset the connection, and the client would lose the last bytes.
 async fn close(mut stream: impl AsyncRead + AsyncWrite + Unpin) -> io::Result<()> {
     stream.shutdown().await?;
     tokio::io::copy(&mut stream.take(UNREAD_BYTES_MAX), &mut tokio::io::sink()).await.map(drop)

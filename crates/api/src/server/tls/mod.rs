@@ -1,8 +1,8 @@
 //! The certificate of the TLS listeners: read from files, and replaced while the server runs.
 //!
-//! A pair that cannot be used never replaces one that can: the old one stays in use, the error is logged, and the gauge
-//! `everytick_tls_reload_failed` is 1 until the files are right. Connections that are open keep the configuration with which they
-//! began.
+//! If new files cannot be used, the previous certificate stays in use, the error is logged, and the gauge
+//! `everytick_tls_reload_failed` is 1 until the files are right. Connections that are open keep the configuration with
+//! which they began.
 
 mod files;
 mod handshake;
@@ -27,12 +27,12 @@ pub use files::{ClientAuth, TlsFiles};
 pub(super) use handshake::secure;
 pub use x509::ClientCertificate;
 
-/// How often the server looks for changed files.
+/// How often the server checks whether the files have changed.
 pub const TLS_CHECK_EVERY: Duration = Duration::from_secs(30);
 /// HTTP/2 is not offered: a client that does not read one stream of many makes no write wait, so `write_timeout` would not end
 /// it, and one connection would count once for many long requests.
 const PROTOCOLS: [&[u8]; 1] = [b"http/1.1"];
-/// A certificate that ends sooner is named in the log.
+/// The log warns of a certificate that expires sooner than this.
 const EXPIRY_WARNING_SECONDS: i64 = 14 * DAY_SECONDS;
 const DAY_SECONDS: i64 = 24 * 3_600;
 
@@ -75,7 +75,7 @@ impl Tls {
         self.0.current.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Reads the files again when `asked`, and when they have changed, which is checked at this interval.
+    /// Reads the files again at each notification of `requests`. Also checks at this interval whether they have changed.
     pub async fn watch(self, every: Duration, asked: Arc<Notify>) {
         metrics::gauge!("everytick_tls_reload_failed").set(0.0);
         self.measure();

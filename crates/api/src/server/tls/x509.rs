@@ -161,7 +161,7 @@ impl<'a> Body<'a> {
             if extension.expect(OBJECT_ID)? != SUBJECT_ALT_NAME {
                 continue;
             }
-            // A boolean before the value says whether the extension is critical.
+            // A boolean before the value states whether the extension is critical.
             let value = match extension.next()? {
                 (OCTET_STRING, value) => value,
                 _ => extension.expect(OCTET_STRING)?,

@@ -1,4 +1,4 @@
-//! A job: the definition that clients send, with defaults filled in when it is read, and the job that the API answers.
+//! A job: the definition that clients send, with defaults filled in when it is read, and the job that the API returns.
 
 mod patch;
 mod policies;

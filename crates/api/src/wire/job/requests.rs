@@ -88,7 +88,7 @@ pub(crate) struct DeletedJob {
     /// The runs cancelled with it.
     #[schema(value_type = Vec<String>)]
     pub(crate) cancelled: Vec<RunId>,
-    /// Whether more runs wait than one transaction cancels. None of them starts; they are cancelled in the background.
+    /// Whether waiting runs, too many for one transaction, are cancelled in the background. None of these runs starts.
     pub(crate) cancelling: bool,
 }
 
