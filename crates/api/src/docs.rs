@@ -142,7 +142,7 @@ fn operations(document: &Value) -> Vec<Listed<'_>> {
 
 fn parameters(html: &mut String, operation: &Value) {
     let Some(parameters) = operation["parameters"].as_array() else { return };
-    html.push_str("<h4>Parameters</h4><table><tr><th>name<th>in<th>is<th></tr>");
+    html.push_str("<h4>Parameters</h4><table><tr><th>name<th>in<th>type<th></tr>");
     for parameter in parameters {
         put(
             html,
@@ -189,7 +189,7 @@ fn object(html: &mut String, name: &str, schema: &Value) {
     );
     if let Some(properties) = schema["properties"].as_object() {
         let required = schema["required"].as_array();
-        html.push_str("<table><tr><th>field<th>is<th></tr>");
+        html.push_str("<table><tr><th>field<th>type<th></tr>");
         for (field, property) in properties {
             let needed = required.is_some_and(|required| required.iter().any(|name| name == field));
             put(

@@ -67,9 +67,10 @@ pub fn openapi() -> OpenApi {
     components.schemas.insert(Kind::name().into_owned(), Kind::schema());
     components.schemas.insert(IdempotencyKey::name().into_owned(), IdempotencyKey::schema());
     for (route, path) in &mut document.paths.paths {
-        let named: &[_] = if route.contains('{') { &[("404", "Nothing has this name or id")] } else { &[] };
+        let named: &[_] = if route.contains('{') { &[("404", "No resource has this name or id")] } else { &[] };
         let by_id = ["{id}", "{job}"].iter().any(|part| route.contains(part));
-        let by_id: &[_] = if by_id { &[("409", "Several ids begin like this; the errors list them")] } else { &[] };
+        let by_id: &[_] =
+            if by_id { &[("409", "Several ids begin with this prefix; the errors list them")] } else { &[] };
         for (method, operation) in operations(path) {
             operation.parameters.iter_mut().flatten().for_each(never_null);
             let body = matches!(method, HttpMethod::Post | HttpMethod::Put | HttpMethod::Patch);

@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn only_loopback_hosts_with_an_own_port_or_without_a_port_are_accepted() {
+    fn only_loopback_hosts_with_the_port_of_a_listener_or_without_a_port_are_accepted() {
         let hosts = hosts(None, &[]);
         for host in [
             "localhost",

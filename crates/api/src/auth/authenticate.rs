@@ -130,11 +130,11 @@ pub(super) async fn authenticate(
         if !is_open(api).await? {
             return Err(ApiError::Unauthenticated);
         }
-        not_inside(request.headers())?;
+        refuse_tenant(request.headers())?;
         return Ok(Caller::local(api.auth.mode, ip, id.to_owned()));
     };
     if is_run_token(&credential) {
-        not_inside(request.headers())?;
+        refuse_tenant(request.headers())?;
         return run_caller(api.auth.run_key.as_ref(), &credential, request, ip, id)
             .await
             .ok_or_else(|| limits.fail(ip));
@@ -145,8 +145,8 @@ pub(super) async fn authenticate(
     let found = access.find(&hash, lookup).await?.filter(|found| allows_ip(&found.token.allowed_ips, ip));
     let Some(found) = found else { return Err(limits.fail(ip)) };
     access.note_use(&hash, ip.to_canonical().to_string());
-    let inside = inside(request.headers(), found.token.grant.role)?;
-    Ok(Caller::token(&found, inside, ip, id.to_owned()))
+    let tenant = chosen_tenant(request.headers(), found.token.grant.role)?;
+    Ok(Caller::token(&found, tenant, ip, id.to_owned()))
 }
 
 /// Whether requests without a credential are served.
@@ -191,19 +191,19 @@ fn allows_ip(networks: &[String], ip: IpAddr) -> bool {
 }
 
 /// The tenant that the header names, for an instance token. Only the role `instance` may choose a tenant.
-fn inside(headers: &HeaderMap, role: Role) -> Result<Option<TenantId>> {
+fn chosen_tenant(headers: &HeaderMap, role: Role) -> Result<Option<TenantId>> {
     let Some(name) = headers.get(&TENANT) else { return Ok(None) };
     match role {
         Role::Instance if name == DEFAULT_TENANT => Ok(Some(TenantId::DEFAULT)),
         Role::Instance => Err(ApiError::NotFound("tenant")),
-        _ => Err(not_chosen()),
+        _ => Err(tenant_refused()),
     }
 }
 
-fn not_inside(headers: &HeaderMap) -> Result<()> {
-    if headers.contains_key(&TENANT) { Err(not_chosen()) } else { Ok(()) }
+fn refuse_tenant(headers: &HeaderMap) -> Result<()> {
+    if headers.contains_key(&TENANT) { Err(tenant_refused()) } else { Ok(()) }
 }
 
-fn not_chosen() -> ApiError {
+fn tenant_refused() -> ApiError {
     ApiError::Forbidden("only an instance token may choose a tenant; remove the header everytick-tenant".to_owned())
 }

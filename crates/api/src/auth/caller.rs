@@ -59,13 +59,13 @@ impl Caller {
     }
 
     /// A caller with a token. `chosen` is the tenant in which an instance token acts.
-    pub(super) fn token(found: &Credential, inside: Option<TenantId>, ip: IpAddr, request: String) -> Self {
+    pub(super) fn token(found: &Credential, chosen: Option<TenantId>, ip: IpAddr, request: String) -> Self {
         let (token, now) = (found.token.as_ref().clone(), found.now);
         let name = format!("token:{}", token.name);
         let (ip, request) = (Some(ip), Some(request));
         let actor = Actor { name, kind: ActorKind::Token, token: Some(token.id), ip, request };
         let own = token.grant.clone();
-        let grant = match inside {
+        let grant = match chosen {
             Some(tenant) => Grant { tenant: Some(tenant), role: Role::Admin, scope: own.scope.clone() },
             None => own.clone(),
         };

@@ -43,7 +43,7 @@ impl Default for Denials {
 
 /// The data of a request that its audit row contains, if it is denied.
 #[derive(Clone, Debug)]
-pub(super) struct Asked {
+pub(super) struct RequestInfo {
     pub(super) method: Method,
     pub(super) path: String,
     pub(super) ip: IpAddr,
@@ -53,23 +53,23 @@ pub(super) struct Asked {
 impl Denials {
     /// Writes an audit row about a request that was answered 401 or 403 because of its credential. A request without a
     /// credential gets no row.
-    pub(super) async fn note(&self, api: &Api, asked: &Asked, caller: Option<&Caller>, status: StatusCode) {
+    pub(super) async fn note(&self, api: &Api, info: &RequestInfo, caller: Option<&Caller>, status: StatusCode) {
         let anonymous = || Actor {
             name: "anonymous".to_owned(),
             kind: ActorKind::Anonymous,
             token: None,
-            ip: Some(asked.ip),
-            request: Some(asked.request.clone()),
+            ip: Some(info.ip),
+            request: Some(info.request.clone()),
         };
         let (tenant, actor) = match caller {
             Some(caller) => (caller.tenant, caller.actor.clone()),
             None => (TenantId::DEFAULT, anonymous()),
         };
-        let key = actor.token.map_or(Key::Address(asked.ip), Key::Token);
+        let key = actor.token.map_or(Key::Address(info.ip), Key::Token);
         let Some(unlisted) = self.unlisted_before(key) else { return };
-        let path: String = asked.path.chars().take(PATH_CHARS_MAX).collect();
+        let path: String = info.path.chars().take(PATH_CHARS_MAX).collect();
         let detail = json!({ "status": status.as_u16(), "not_listed": unlisted }).to_string();
-        let subject = format!("{} {path}", asked.method);
+        let subject = format!("{} {path}", info.method);
         if let Err(error) = api.commands.access().note_denied(tenant, &actor, &subject, &detail).await {
             tracing::warn!(%error, "could not write the audit row of a denied request");
         }

@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_takes_no_permit() {
+    fn reading_the_wait_takes_no_permit() {
         let (limiter, start) = (Limiter::new(Rate::per_second(50, 1)), now());
         assert_eq!(limiter.wait(&1, start), Duration::ZERO);
         assert_eq!(limiter.wait(&1, start), Duration::ZERO);

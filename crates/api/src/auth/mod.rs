@@ -48,7 +48,7 @@ pub use authenticate::AuthMode;
 pub(crate) use caller::Caller;
 
 use authenticate::{Limits, authenticate, is_open};
-use denied::{Asked, Denials};
+use denied::{Denials, RequestInfo};
 
 /// Most characters of a request id that a client sends.
 const REQUEST_ID_CHARS_MAX: usize = 64;
@@ -181,14 +181,14 @@ pub(crate) async fn admit(extract::State(api): extract::State<Arc<Api>>, mut req
         Ok(id) => id,
         Err(error) => return error.into_response(),
     };
-    let asked = Asked {
+    let info = RequestInfo {
         method: request.method().clone(),
         path: request.uri().path().to_owned(),
         ip: peer(&request),
         request: id.to_str().unwrap_or_default().to_owned(),
     };
     let with_credential = request.headers().contains_key(axum::http::header::AUTHORIZATION);
-    let (mut response, caller) = match check(&api, &mut request, &asked).await {
+    let (mut response, caller) = match check(&api, &mut request, &info).await {
         Ok(caller) => {
             if let Some(caller) = &caller {
                 request.extensions_mut().insert(caller.clone());
@@ -198,7 +198,7 @@ pub(crate) async fn admit(extract::State(api): extract::State<Arc<Api>>, mut req
         Err((error, caller)) => (error.into_response(), caller),
     };
     if with_credential && matches!(response.status(), StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
-        api.auth.denials.note(&api, &asked, caller.as_ref(), response.status()).await;
+        api.auth.denials.note(&api, &info, caller.as_ref(), response.status()).await;
     }
     let headers = response.headers_mut();
     headers.insert(REQUEST_ID, id);
@@ -206,8 +206,12 @@ pub(crate) async fn admit(extract::State(api): extract::State<Arc<Api>>, mut req
     response
 }
 
-/// The caller of a request that is allowed; `None` if the route needs none.
-async fn check(api: &Api, request: &mut Request, asked: &Asked) -> Result<Option<Caller>, (ApiError, Option<Caller>)> {
+/// Returns the caller of an allowed request; `None` if the route is public.
+async fn check(
+    api: &Api,
+    request: &mut Request,
+    info: &RequestInfo,
+) -> Result<Option<Caller>, (ApiError, Option<Caller>)> {
     let route = request.extensions().get::<MatchedPath>().cloned();
     let route = route.as_ref().map(MatchedPath::as_str).unwrap_or_default();
     let permission = match routes::permission(request.method(), route) {
@@ -216,7 +220,7 @@ async fn check(api: &Api, request: &mut Request, asked: &Asked) -> Result<Option
         Some(permission) => permission,
     };
     let limits = &api.auth.limits;
-    let authenticated = authenticate(api, limits, request, asked.ip, &asked.request).await;
+    let authenticated = authenticate(api, limits, request, info.ip, &info.request).await;
     let caller = authenticated.map_err(|error| (error, None))?;
     if let Err(error) = limits.check(&caller, route) {
         return Err((error, Some(caller)));

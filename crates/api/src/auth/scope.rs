@@ -60,7 +60,7 @@ async fn in_scope(call: &Call, parts: &mut Parts) -> Result<()> {
         "audit" => sees_named_in_query(call, parts, "subject").await,
         "flows" => Err(only_jobs("a token with a job_prefix cannot list flows; list the runs of a job")),
         "calendars" | "queues" if !reads => {
-            Err(only_jobs("a token with a job_prefix cannot change what other jobs use"))
+            Err(only_jobs("a token with a job_prefix cannot change queues and calendars, which other jobs may use"))
         }
         _ => Ok(()),
     }
@@ -104,7 +104,9 @@ async fn sees_named_in_query(call: &Call, parts: &Parts, parameter: &str) -> Res
     let mut pairs = form_urlencoded::parse(query.as_bytes());
     match pairs.find(|(name, _)| name == parameter) {
         Some((_, named)) => sees_job(call, &named).await,
-        None => Err(ApiError::NotAllowed(Invalid::new(parameter, "a token with a job_prefix must name a job of it"))),
+        None => {
+            Err(ApiError::NotAllowed(Invalid::new(parameter, "a token with a job_prefix must name one of its jobs")))
+        }
     }
 }
 

@@ -21,7 +21,7 @@ use crate::{
         ("actor" = Option<String>, Query, description = "Only changes by this actor"),
         ("action" = Option<String>, Query, description = "Only this action", example = "pause"),
         ("result" = Option<String>, Query, description = "Only changes with this result: `ok` or `denied`", pattern = "^(ok|denied)$"),
-        ("subject" = Option<String>, Query, description = "Only changes of this object: the name of a job, queue or calendar, or an id or the beginning of one"),
+        ("subject" = Option<String>, Query, description = "Only changes of this object: the name of a job, queue or calendar, or an id or the beginning of an id"),
         ("from" = Option<String>, Query, format = DateTime, description = "At or after this instant"),
         ("to" = Option<String>, Query, format = DateTime, description = "Before this instant"),
         ("limit" = Option<usize>, Query, minimum = 1, maximum = 1000),

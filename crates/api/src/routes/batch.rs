@@ -101,10 +101,10 @@ pub(crate) async fn create_jobs(State(api): Shared, params: Params, request: Req
     }
     check_media_type(&parts.headers, &[NDJSON, "application/ndjson", "application/jsonl"])?;
     api.in_flight.check()?;
-    let begun = api.batches.begin()?;
+    let permit = api.batches.begin()?;
     let (answers, answered) = unbounded_channel();
     let (chunks, read) = mpsc::channel(CHUNKS_AHEAD_MAX);
-    tokio::spawn(create(api.clone(), read, answers.clone(), begun));
+    tokio::spawn(create(api.clone(), read, answers.clone(), permit));
     let elsewhere = Elsewhere::of_any(&api).await;
     tokio::spawn(Batch::new(api, chunks, answers, elsewhere).read(body));
     let answered = stream::unfold(answered, |mut answered| async move {
@@ -260,7 +260,7 @@ async fn create(
     api: Arc<Call>,
     mut chunks: Receiver<Chunk>,
     answers: UnboundedSender<Lines>,
-    partial_line: OwnedSemaphorePermit,
+    permit: OwnedSemaphorePermit,
 ) {
     while let Some(Chunk { lines, specs }) = chunks.recv().await {
         let warnings = warnings::of_new(&api, &specs).await;
@@ -295,7 +295,7 @@ async fn create(
             let _ = answers.send(Lines { text: text.into(), _charge: charge });
         }
     }
-    drop(partial_line);
+    drop(permit);
 }
 
 fn refused(line: u64, name: Option<String>, error: &ApiError) -> BatchLine {

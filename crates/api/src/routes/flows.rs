@@ -24,8 +24,8 @@ use crate::{
     path = "/api/v1/flows",
     tag = "flows",
     params(
-        ("from" = Option<String>, Query, format = DateTime, description = "Its id is of this instant or later: the instant of its root run, or of the rerun"),
-        ("to" = Option<String>, Query, format = DateTime, description = "Its id is of an instant before this one"),
+        ("from" = Option<String>, Query, format = DateTime, description = "Only flows of this instant or later: the instant of the root run, or of the rerun"),
+        ("to" = Option<String>, Query, format = DateTime, description = "Only flows before this instant"),
         ("status" = Option<String>, Query, description = "States, separated by commas", pattern = "^(running|succeeded|failed|cancelled)(,(running|succeeded|failed|cancelled))*$", example = "running,failed"),
         ("limit" = Option<usize>, Query, minimum = 1, maximum = 1000),
         ("cursor" = Option<String>, Query, description = "The `next_cursor` of the previous page", pattern = "^[A-Za-z0-9_-]+$"),

@@ -123,13 +123,13 @@ pub(crate) async fn claim_runs(
             Err(_) => pending().await,
         }
     };
-    let asked = WorkRequest { tenant: api.tenant(), queue, worker: wanted.worker, limit: wanted.limit, wait };
+    let work = WorkRequest { tenant: api.tenant(), queue, worker: wanted.worker, limit: wanted.limit, wait };
     let admitted = || {
         let api = api.clone();
         async move { api.is_admitted().await }.boxed()
     };
-    let work = api.commands.claim_work_until(asked, ended, admitted).await?;
-    match work {
+    let answer = api.commands.claim_work_until(work, ended, admitted).await?;
+    match answer {
         Work::Claims(found) if found.claims.is_empty() && !wanted.wait.is_zero() => {
             long?;
             Ok(Json(ClaimAnswer { runs: Vec::new() }))

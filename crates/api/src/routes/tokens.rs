@@ -49,8 +49,8 @@ pub(crate) async fn get_me(State(api): Shared, params: Params) -> Result<Json<Me
 pub(crate) async fn create_token(State(api): Shared, params: Params, body: JsonBody) -> Result<Response> {
     params.finish()?;
     let request = body.read::<TokenRequest>()?;
-    let asked = request.read(api.tenant(), api.auth.lifetimes).map_err(ApiError::Invalid)?;
-    let (token, record) = api.commands.access().create(&api.actor(), &api.caller.creator(), asked).await?;
+    let new = request.read(api.tenant(), api.auth.lifetimes).map_err(ApiError::Invalid)?;
+    let (token, record) = api.commands.access().create(&api.actor(), &api.caller.creator(), new).await?;
     Ok(created(&format!("/api/v1/tokens/{}", record.id), NewToken::of(&token, &record)))
 }
 
@@ -135,7 +135,7 @@ pub(crate) async fn revoke_token(
     responses(
         (status = 201, description = "The new token, with its secret text", body = NewToken, headers(("Location" = String, description = "Path of the token"))),
         (status = 404, description = "No such token", body = Problem, content_type = "application/problem+json"),
-        (status = 409, description = "The token has expired, was rotated already, or was made by a rotation a moment ago; or the quota is reached", body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "The token has expired, was rotated already, or was made by a rotation less than 1 min ago; or the quota is reached", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn rotate_token(

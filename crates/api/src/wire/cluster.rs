@@ -119,8 +119,8 @@ impl ClusterView {
         unreadable: UnreadableRows,
     ) -> Self {
         let live = |node: &&NodeRecord| node.until > cluster.now;
-        let name = |holder: Option<Incarnation>| {
-            let node = cluster.nodes.iter().filter(live).find(|node| Some(node.incarnation) == holder)?;
+        let name = |owner: Option<Incarnation>| {
+            let node = cluster.nodes.iter().filter(live).find(|node| Some(node.incarnation) == owner)?;
             Some(node.name.clone())
         };
         let partition = |row: &PartitionRecord| PartitionView {

@@ -8,7 +8,7 @@ use everytick_domain::{
     invalid::Invalid,
     time::{DbTime, Span},
 };
-use everytick_engine::{TokenRequest as Asked, types::TokenRecord};
+use everytick_engine::{TokenRequest as Command, types::TokenRecord};
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -45,7 +45,7 @@ pub(crate) struct TokenRequest {
 }
 
 impl TokenRequest {
-    pub(crate) fn read(self, tenant: TenantId, policy: LifetimePolicy) -> Result<Asked, Vec<Invalid>> {
+    pub(crate) fn read(self, tenant: TenantId, policy: LifetimePolicy) -> Result<Command, Vec<Invalid>> {
         let mut wrong = Vec::new();
         let sound = |name: &str| !name.is_empty() && name.chars().all(|c| !c.is_control());
         if !sound(&self.name) || self.name.chars().count() > NAME_CHARS_MAX {
@@ -57,7 +57,7 @@ impl TokenRequest {
                 |text: String| text.try_into().map_err(|message| wrong.push(Invalid::new("queues", message))).ok();
             queues.into_iter().filter_map(read).collect()
         });
-        let lifetime = lifetime(self.expires.as_deref()).and_then(|asked| policy.lifetime(asked));
+        let lifetime = lifetime(self.expires.as_deref()).and_then(|wanted| policy.lifetime(wanted));
         let lifetime = lifetime.map_err(|invalid| wrong.push(invalid)).ok();
         let allowed_ips = networks(self.allowed_ips.unwrap_or_default()).map_err(|invalid| wrong.push(invalid)).ok();
         let scope = Scope { queues, job_prefix: self.job_prefix, read_only: self.read_only.unwrap_or(false) };
@@ -67,7 +67,7 @@ impl TokenRequest {
         };
         let grant = Grant { tenant: (role != Role::Instance).then_some(tenant), role, scope };
         grant.check().map_err(|invalid| vec![invalid])?;
-        Ok(Asked { name: self.name, grant, allowed_ips, lifetime })
+        Ok(Command { name: self.name, grant, allowed_ips, lifetime })
     }
 }
 

@@ -51,14 +51,14 @@ async fn token(server: &Server, n: u8, grant: Grant) -> String {
     add(&server.store, n, grant, Lifetime::For(Span::days(90))).await.0
 }
 
-async fn ask(server: &Server, token: &str, method: &str, path: &str, body: Value) -> Answer {
+async fn call_as(server: &Server, token: &str, method: &str, path: &str, body: Value) -> Answer {
     let bearer = format!("Bearer {token}");
     let body = if body.is_null() { String::new() } else { body.to_string() };
     server.call(method, path, &[("authorization", &bearer)], body).await
 }
 
 async fn get(server: &Server, token: &str, path: &str) -> Answer {
-    ask(server, token, "GET", path, Value::Null).await
+    call_as(server, token, "GET", path, Value::Null).await
 }
 
 fn scoped(role: Role, scope: Scope) -> Grant {
@@ -104,7 +104,7 @@ fn operations() -> Vec<(String, String)> {
 }
 
 #[tokio::test]
-async fn each_role_is_admitted_to_each_route_as_the_matrix_says() {
+async fn each_role_is_admitted_to_the_routes_of_its_column_in_the_matrix() {
     let server = Server::required().await;
     let mut tokens = Vec::new();
     for (n, role) in (1..).zip(Role::ALL) {
@@ -171,7 +171,7 @@ async fn wrong_credentials_get_equal_answers_until_the_address_is_limited() {
     assert_eq!((limited.status.as_u16(), limited.header("retry-after")), (429, "6"), "{}", limited.text);
     assert_eq!(get(&server, &valid, "/api/v1/jobs").await.status.as_u16(), 200, "a known token is not affected");
     let fresh = token(&server, 4, grant(Role::Viewer)).await;
-    assert_eq!(get(&server, &fresh, "/api/v1/jobs").await.status.as_u16(), 200, "a token that the node never saw");
+    assert_eq!(get(&server, &fresh, "/api/v1/jobs").await.status.as_u16(), 200, "a token that is not in the cache");
 }
 
 #[tokio::test]
@@ -190,7 +190,7 @@ async fn the_first_token_closes_an_open_api_and_revoking_the_last_keeps_it_close
     assert_eq!((listed["items"].as_array().unwrap().len(), &listed["items"][0]["name"]), (1, &json!("first")));
     assert!(!listed.to_string().contains(secret));
     let path = format!("/api/v1/tokens/{}", made["id"].as_str().unwrap());
-    ask(&server, secret, "DELETE", &path, Value::Null).await.expect(200);
+    call_as(&server, secret, "DELETE", &path, Value::Null).await.expect(200);
     assert_eq!(get(&server, secret, "/api/v1/jobs").await.status.as_u16(), 401, "it is revoked at once on this node");
     assert_eq!(server.get("/api/v1/jobs").await.status.as_u16(), 401);
 }
@@ -200,7 +200,7 @@ async fn a_token_is_never_stronger_than_its_creator() {
     let server = Server::required().await;
     let admin = token(&server, 1, grant(Role::Admin)).await;
     let limited = token(&server, 2, scoped(Role::Admin, prefix("etl-"))).await;
-    let create = async |token: &str, body| ask(&server, token, "POST", "/api/v1/tokens", body).await;
+    let create = async |token: &str, body| call_as(&server, token, "POST", "/api/v1/tokens", body).await;
     let refused = create(&admin, json!({"name": "x", "role": "instance"})).await.expect(403);
     assert_eq!(refused["errors"][0]["field"], "role", "{refused}");
     let refused = create(&limited, json!({"name": "x", "role": "viewer"})).await.expect(403);
@@ -213,12 +213,12 @@ async fn a_token_is_never_stronger_than_its_creator() {
         ("DELETE", format!("/api/v1/tokens/{wide}")),
         ("POST", format!("/api/v1/tokens/{wide}/rotate")),
     ] {
-        ask(&server, &limited, method, &path, Value::Null).await.expect(404);
+        call_as(&server, &limited, method, &path, Value::Null).await.expect(404);
     }
     let seen = get(&server, &limited, "/api/v1/tokens").await.expect(200);
     assert!(!seen.to_string().contains("\"t1\"") && seen.to_string().contains("\"x\""), "{seen}");
     let path = format!("/api/v1/tokens/{}/rotate", narrow["id"].as_str().unwrap());
-    ask(&server, &limited, "POST", &path, Value::Null).await.expect(201);
+    call_as(&server, &limited, "POST", &path, Value::Null).await.expect(201);
 }
 
 #[tokio::test]
@@ -227,8 +227,8 @@ async fn a_caller_rotates_its_own_token_with_an_overlap() {
     let viewer = token(&server, 1, grant(Role::Viewer)).await;
     let me = get(&server, &viewer, "/api/v1/me").await.expect(200);
     let path = format!("/api/v1/tokens/{}/rotate", me["token"]["id"].as_str().unwrap());
-    ask(&server, &viewer, "POST", &path, json!({"overlap": "8d"})).await.expect(422);
-    let fresh = ask(&server, &viewer, "POST", &path, json!({"overlap": "24h"})).await.expect(201);
+    call_as(&server, &viewer, "POST", &path, json!({"overlap": "8d"})).await.expect(422);
+    let fresh = call_as(&server, &viewer, "POST", &path, json!({"overlap": "24h"})).await.expect(201);
     let secret = fresh["token"].as_str().unwrap();
     assert_eq!((&fresh["rotated_from"], &fresh["role"]), (&me["token"]["id"], &json!("viewer")));
     assert_eq!(get(&server, secret, "/api/v1/jobs").await.status.as_u16(), 200);
@@ -236,22 +236,22 @@ async fn a_caller_rotates_its_own_token_with_an_overlap() {
     assert_eq!(old.status.as_u16(), 200);
     assert!(!old.header("everytick-token-expires").is_empty(), "it expires soon");
     let other = add(&server.store, 2, grant(Role::Viewer), Lifetime::Unlimited).await.1.id;
-    ask(&server, &viewer, "POST", &format!("/api/v1/tokens/{other}/rotate"), Value::Null).await.expect(403);
+    call_as(&server, &viewer, "POST", &format!("/api/v1/tokens/{other}/rotate"), Value::Null).await.expect(403);
     let third = token(&server, 3, grant(Role::Viewer)).await;
     let path = format!("/api/v1/tokens/{}/rotate", TokenId::new(DbTime::EPOCH, [3; 10]));
-    ask(&server, &third, "POST", &path, json!({"overlap": "0s"})).await.expect(201);
+    call_as(&server, &third, "POST", &path, json!({"overlap": "0s"})).await.expect(201);
     assert_eq!(get(&server, &third, "/api/v1/jobs").await.status.as_u16(), 401);
 }
 
 /// An attacker copies a token and rotates it. The rotation by the owner is then refused, and one request revokes both
 /// tokens.
 #[tokio::test]
-async fn a_stolen_token_cannot_be_multiplied_and_ends_with_what_was_made_from_it() {
+async fn a_stolen_token_is_rotated_only_once_and_ends_together_with_the_new_token() {
     let server = Server::required().await;
     let (admin, stolen) = (token(&server, 1, grant(Role::Admin)).await, token(&server, 2, grant(Role::Viewer)).await);
     let id = TokenId::new(DbTime::EPOCH, [2; 10]);
     let rotate = async |token: &str, id: &str| {
-        ask(&server, token, "POST", &format!("/api/v1/tokens/{id}/rotate"), json!({"overlap": "7d"})).await
+        call_as(&server, token, "POST", &format!("/api/v1/tokens/{id}/rotate"), json!({"overlap": "7d"})).await
     };
     let made = rotate(&stolen, &id.to_string()).await.expect(201);
     let (copy, copy_id) = (made["token"].as_str().unwrap(), made["id"].as_str().unwrap());
@@ -260,7 +260,7 @@ async fn a_stolen_token_cannot_be_multiplied_and_ends_with_what_was_made_from_it
         assert!(refused["detail"].as_str().unwrap().contains("rotat"), "{refused}");
     }
     get(&server, copy, "/api/v1/jobs").await.expect(200);
-    let ended = ask(&server, &admin, "DELETE", &format!("/api/v1/tokens/{id}"), Value::Null).await.expect(200);
+    let ended = call_as(&server, &admin, "DELETE", &format!("/api/v1/tokens/{id}"), Value::Null).await.expect(200);
     assert_eq!(ended["id"], id.to_string());
     assert_eq!((&ended["also_revoked"][0]["id"], ended["also_revoked"].as_array().unwrap().len()), (&made["id"], 1));
     for token in [&*stolen, copy] {
@@ -320,7 +320,7 @@ async fn wrong_tokens_cost_few_queries_and_mistyped_ones_none() {
 }
 
 #[tokio::test]
-async fn a_node_that_has_not_heard_of_the_first_token_creates_no_further_one() {
+async fn a_node_that_does_not_know_of_the_first_token_yet_creates_no_second_one() {
     let server = Server::new().await;
     server.get("/api/v1/jobs").await.expect(200);
     // Another node creates the first token. This node uses its cached setting for up to 5 s.
@@ -344,8 +344,8 @@ async fn an_api_that_is_open_by_a_flag_creates_tokens_also_later() {
 async fn a_worker_whose_token_was_revoked_while_it_waited_gets_no_run() {
     let (calls, server) = simulated();
     let (admin, worker) = (token(&server, 1, grant(Role::Admin)).await, token(&server, 2, grant(Role::Worker)).await);
-    ask(&server, &admin, "POST", "/api/v1/jobs", queue_job("j", "q")).await.expect(201);
-    let mut waiting = pin!(ask(
+    call_as(&server, &admin, "POST", "/api/v1/jobs", queue_job("j", "q")).await.expect(201);
+    let mut waiting = pin!(call_as(
         &server,
         &worker,
         "POST",
@@ -361,8 +361,8 @@ async fn a_worker_whose_token_was_revoked_while_it_waited_gets_no_run() {
         }
     }
     let id = TokenId::new(DbTime::EPOCH, [2; 10]);
-    ask(&server, &admin, "DELETE", &format!("/api/v1/tokens/{id}"), Value::Null).await.expect(200);
-    let run = ask(&server, &admin, "POST", "/api/v1/jobs/j/trigger", Value::Null).await.expect(201);
+    call_as(&server, &admin, "DELETE", &format!("/api/v1/tokens/{id}"), Value::Null).await.expect(200);
+    let run = call_as(&server, &admin, "POST", "/api/v1/jobs/j/trigger", Value::Null).await.expect(201);
     waiting.await.expect(401);
     let path = format!("/api/v1/runs/{}", run["id"].as_str().unwrap());
     assert_eq!(get(&server, &admin, &path).await.expect(200)["state"], "waiting");
@@ -373,10 +373,10 @@ async fn a_live_log_ends_when_the_token_of_its_reader_is_revoked() {
     let server = Server::required().await;
     let (admin, worker) = (token(&server, 1, grant(Role::Admin)).await, token(&server, 2, grant(Role::Worker)).await);
     let reader = token(&server, 3, grant(Role::Viewer)).await;
-    ask(&server, &admin, "POST", "/api/v1/jobs", queue_job("j", "q")).await.expect(201);
-    ask(&server, &admin, "POST", "/api/v1/jobs/j/trigger", Value::Null).await.expect(201);
+    call_as(&server, &admin, "POST", "/api/v1/jobs", queue_job("j", "q")).await.expect(201);
+    call_as(&server, &admin, "POST", "/api/v1/jobs/j/trigger", Value::Null).await.expect(201);
     let claim = json!({"worker": "w", "limit": 1});
-    let claimed = ask(&server, &worker, "POST", "/api/v1/queues/q/claim", claim).await.expect(200);
+    let claimed = call_as(&server, &worker, "POST", "/api/v1/queues/q/claim", claim).await.expect(200);
     let run = claimed["runs"][0]["id"].as_str().unwrap();
     let log = server.live.open(run.parse().unwrap());
     log.push(b"first");
@@ -385,7 +385,7 @@ async fn a_live_log_ends_when_the_token_of_its_reader_is_revoked() {
     let response = server.router.clone().oneshot(read).await.unwrap();
     assert_eq!(response.headers()["content-type"], "text/event-stream");
     let id = TokenId::new(DbTime::EPOCH, [3; 10]);
-    ask(&server, &admin, "DELETE", &format!("/api/v1/tokens/{id}"), Value::Null).await.expect(200);
+    call_as(&server, &admin, "DELETE", &format!("/api/v1/tokens/{id}"), Value::Null).await.expect(200);
     let text = tokio::time::timeout(Duration::from_secs(60), to_bytes(response.into_body(), 10_000)).await;
     let text = String::from_utf8(text.expect("the stream ends").unwrap().to_vec()).unwrap();
     assert!(!text.contains("event: end"), "{text}");
@@ -440,8 +440,8 @@ async fn a_read_only_token_changes_nothing() {
     let instance = token(&server, 2, scoped(Role::Instance, reads)).await;
     assert_eq!(get(&server, &admin, "/api/v1/jobs").await.status.as_u16(), 200);
     assert_eq!(get(&server, &admin, "/api/v1/audit").await.status.as_u16(), 200);
-    ask(&server, &admin, "POST", "/api/v1/jobs", job("x")).await.expect(403);
-    ask(&server, &admin, "POST", "/api/v1/tokens", json!({"name": "x", "role": "viewer"})).await.expect(403);
+    call_as(&server, &admin, "POST", "/api/v1/jobs", job("x")).await.expect(403);
+    call_as(&server, &admin, "POST", "/api/v1/tokens", json!({"name": "x", "role": "viewer"})).await.expect(403);
     assert_eq!(get(&server, &instance, "/metrics").await.status.as_u16(), 200);
 }
 
@@ -518,7 +518,7 @@ async fn a_job_prefix_hides_everything_else() {
         ("POST", format!("/api/v1/runs/{theirs}/cancel"), Value::Null),
         ("GET", "/api/v1/runs?job=f".to_owned(), Value::Null),
     ] {
-        let answer = ask(&server, &editor, method, &path, body).await;
+        let answer = call_as(&server, &editor, method, &path, body).await;
         assert_eq!(answer.status.as_u16(), 404, "{method} {path}: {}", answer.text);
     }
     for (method, path, body, field) in [
@@ -530,7 +530,7 @@ async fn a_job_prefix_hides_everything_else() {
         ("PUT", "/api/v1/queues/q", json!({}), ""),
         ("PUT", "/api/v1/calendars/c", json!({"dates": []}), ""),
     ] {
-        let refused = ask(&server, &editor, method, path, body).await.expect(403);
+        let refused = call_as(&server, &editor, method, path, body).await.expect(403);
         assert_eq!(refused["errors"][0]["field"], field, "{method} {path}: {refused}");
     }
     let line = format!("{}\n{}\n", queue_job("etl-2", "q"), queue_job("h", "q"));
@@ -542,14 +542,14 @@ async fn a_job_prefix_hides_everything_else() {
     assert_eq!(statuses, [201, 403], "{answers}");
     get(&server, &editor, &format!("/api/v1/runs/{own}")).await.expect(200);
     get(&server, &editor, "/api/v1/runs?job=etl-1").await.expect(200);
-    ask(&server, &editor, "POST", "/api/v1/jobs", queue_job("etl-3", "q")).await.expect(201);
+    call_as(&server, &editor, "POST", "/api/v1/jobs", queue_job("etl-3", "q")).await.expect(201);
     get(&server, &admin, "/api/v1/audit").await.expect(403);
     get(&server, &admin, "/api/v1/audit?subject=f").await.expect(404);
     get(&server, &admin, "/api/v1/audit?subject=etl-1").await.expect(200);
 }
 
 #[tokio::test]
-async fn the_beginning_of_an_id_is_no_way_around_a_job_prefix() {
+async fn a_short_id_does_not_bypass_a_job_prefix() {
     let server = Server::new().await;
     let id = server.make("f").await["id"].as_str().unwrap().to_owned();
     let beginning = id[..8].to_owned();
@@ -566,7 +566,7 @@ async fn the_beginning_of_an_id_is_no_way_around_a_job_prefix() {
         assert_eq!(answer.status.as_u16(), 404, "{path}: {}", answer.text);
     }
     let own = format!("{}-x", &id[..4]);
-    ask(&server, &admin, "POST", "/api/v1/jobs", queue_job(&own, "q")).await.expect(201);
+    call_as(&server, &admin, "POST", "/api/v1/jobs", queue_job(&own, "q")).await.expect(201);
     let answer = get(&server, &admin, &format!("/api/v1/runs?job={own}&flow={beginning}")).await;
     assert_eq!(answer.status.as_u16(), 404, "{}", answer.text);
     let rows = get(&server, &admin, &format!("/api/v1/audit?subject={own}")).await.expect(200);
@@ -588,9 +588,9 @@ async fn a_repeated_request_does_not_show_a_job_that_was_renamed_out_of_the_pref
     repeat("/api/v1/jobs", &definition).await.expect(201);
     let triggered = async || repeat("/api/v1/jobs/etl-1/trigger", &trigger).await;
     triggered().await.expect(201);
-    ask(&server, &all, "PATCH", "/api/v1/jobs/etl-1", json!({"name": "other"})).await.expect(200);
+    call_as(&server, &all, "PATCH", "/api/v1/jobs/etl-1", json!({"name": "other"})).await.expect(200);
     repeat("/api/v1/jobs", &definition).await.expect(404);
-    ask(&server, &all, "POST", "/api/v1/jobs", queue_job("etl-1", "q")).await.expect(201);
+    call_as(&server, &all, "POST", "/api/v1/jobs", queue_job("etl-1", "q")).await.expect(201);
     // The run belongs to the first job.
     triggered().await.expect(404);
 }
@@ -607,7 +607,7 @@ async fn a_worker_token_works_only_on_its_queues() {
     let viewer = token(&server, 3, scoped(Role::Viewer, queues(&["mail-*"]))).await;
     let claim = async |token: &str, queue: &str| {
         let body = json!({"worker": "w", "limit": 1});
-        ask(&server, token, "POST", &format!("/api/v1/queues/{queue}/claim"), body).await
+        call_as(&server, token, "POST", &format!("/api/v1/queues/{queue}/claim"), body).await
     };
     claim(&worker, "other").await.expect(404);
     let theirs = claim(&all, "other").await.expect(200)["runs"][0].clone();
@@ -619,19 +619,19 @@ async fn a_worker_token_works_only_on_its_queues() {
         ("settle", json!({"fence": fence, "outcome": "succeeded"})),
         ("release", json!({"fence": fence})),
     ] {
-        let refused = ask(&server, &worker, "POST", &format!("/api/v1/runs/{id}/{what}"), body).await;
+        let refused = call_as(&server, &worker, "POST", &format!("/api/v1/runs/{id}/{what}"), body).await;
         assert_eq!(refused.status.as_u16(), 404, "{what}: {}", refused.text);
     }
     let result = |run: &Value| json!({"run": run["id"], "fence": run["fence"], "outcome": "succeeded"});
     let batch = json!({"settles": [result(&theirs), result(&mine)]});
-    let settled = ask(&server, &worker, "POST", "/api/v1/queues/mail-1/settle", batch.clone()).await.expect(200);
+    let settled = call_as(&server, &worker, "POST", "/api/v1/queues/mail-1/settle", batch.clone()).await.expect(200);
     let statuses = |answer: &Value| {
         answer["results"].as_array().unwrap().iter().map(|one| one["status"].as_u64().unwrap()).collect::<Vec<_>>()
     };
     assert_eq!(statuses(&settled), [404, 200], "{settled}");
-    let again = ask(&server, &worker, "POST", "/api/v1/queues/mail-1/settle", batch).await.expect(200);
+    let again = call_as(&server, &worker, "POST", "/api/v1/queues/mail-1/settle", batch).await.expect(200);
     assert_eq!(statuses(&again), [404, 200], "a repeat gets the same answer");
-    ask(&server, &all, "POST", &format!("/api/v1/runs/{id}/heartbeat"), json!({"fence": fence})).await.expect(200);
+    call_as(&server, &all, "POST", &format!("/api/v1/runs/{id}/heartbeat"), json!({"fence": fence})).await.expect(200);
     let seen = get(&server, &viewer, "/api/v1/queues").await.expect(200);
     assert_eq!((seen["items"].as_array().unwrap().len(), &seen["items"][0]["name"]), (1, &json!("mail-1")));
     get(&server, &viewer, "/api/v1/queues/other").await.expect(404);
@@ -644,15 +644,15 @@ async fn a_run_token_works_on_its_claim_and_nothing_else() {
     let server = Server::with_auth(auth).await;
     let worker = token(&server, 1, grant(Role::Worker)).await;
     let editor = token(&server, 2, grant(Role::Editor)).await;
-    ask(&server, &editor, "POST", "/api/v1/jobs", queue_job("j", "q")).await.expect(201);
+    call_as(&server, &editor, "POST", "/api/v1/jobs", queue_job("j", "q")).await.expect(201);
     let mut claims = Vec::new();
     for _ in 0..2 {
-        ask(&server, &editor, "POST", "/api/v1/jobs/j/trigger", json!({"force": true})).await.expect(201);
+        call_as(&server, &editor, "POST", "/api/v1/jobs/j/trigger", json!({"force": true})).await.expect(201);
     }
     for _ in 0..2 {
         let body = json!({"worker": "w", "limit": 1});
         claims.extend(
-            ask(&server, &worker, "POST", "/api/v1/queues/q/claim", body).await.expect(200)["runs"]
+            call_as(&server, &worker, "POST", "/api/v1/queues/q/claim", body).await.expect(200)["runs"]
                 .as_array()
                 .unwrap()
                 .clone(),
@@ -667,20 +667,20 @@ async fn a_run_token_works_on_its_claim_and_nothing_else() {
     let token = key.token(claim(run));
     let path = |run: &Value, what: &str| format!("/api/v1/runs/{}/{what}", run["id"].as_str().unwrap());
     let fence = json!({"fence": run["fence"]});
-    ask(&server, &token, "POST", &path(run, "heartbeat"), fence.clone()).await.expect(200);
-    ask(&server, &token, "POST", &path(run, "log"), json!({"fence": run["fence"], "text": "x"})).await.expect(200);
-    ask(&server, &token, "POST", &path(other, "heartbeat"), json!({"fence": other["fence"]})).await.expect(401);
-    ask(&server, &token, "POST", &path(run, "heartbeat"), json!({"fence": run["fence"].as_i64().unwrap() + 1}))
+    call_as(&server, &token, "POST", &path(run, "heartbeat"), fence.clone()).await.expect(200);
+    call_as(&server, &token, "POST", &path(run, "log"), json!({"fence": run["fence"], "text": "x"})).await.expect(200);
+    call_as(&server, &token, "POST", &path(other, "heartbeat"), json!({"fence": other["fence"]})).await.expect(401);
+    call_as(&server, &token, "POST", &path(run, "heartbeat"), json!({"fence": run["fence"].as_i64().unwrap() + 1}))
         .await
         .expect(403);
     for (method, path) in [("GET", path(run, "log")), ("POST", path(run, "cancel")), ("POST", path(run, "release"))] {
-        ask(&server, &token, method, &path, Value::Null).await.expect(403);
+        call_as(&server, &token, method, &path, Value::Null).await.expect(403);
     }
-    ask(&server, &token, "GET", "/api/v1/jobs", Value::Null).await.expect(401);
+    call_as(&server, &token, "GET", "/api/v1/jobs", Value::Null).await.expect(401);
     let old = key.token(RunClaim { fence: Fence::from_raw(1), ..claim(run) });
-    ask(&server, &old, "POST", &path(run, "heartbeat"), json!({"fence": 1})).await.expect(409);
+    call_as(&server, &old, "POST", &path(run, "heartbeat"), json!({"fence": 1})).await.expect(409);
     let settle = json!({"fence": run["fence"], "outcome": "succeeded"});
-    assert_eq!(ask(&server, &token, "POST", &path(run, "settle"), settle).await.expect(200)["state"], "succeeded");
+    assert_eq!(call_as(&server, &token, "POST", &path(run, "settle"), settle).await.expect(200)["state"], "succeeded");
 }
 
 #[tokio::test]
@@ -737,7 +737,7 @@ async fn no_token_is_stored_or_shown_again() {
     }
     let path = format!("/api/v1/tokens/{}", made["id"].as_str().unwrap());
     texts.push(get(&server, &secret, &path).await);
-    texts.push(ask(&server, &secret, "DELETE", &path, Value::Null).await);
+    texts.push(call_as(&server, &secret, "DELETE", &path, Value::Null).await);
     texts.push(get(&server, &secret, "/api/v1/jobs").await);
     for answer in &texts {
         let headers: &HeaderMap = &answer.headers;

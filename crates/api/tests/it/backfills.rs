@@ -48,8 +48,8 @@ async fn a_backfill_is_created_read_and_cancelled_with_its_runs() {
     assert_eq!(made.get("first"), None);
 
     advance(&server, &made).await;
-    let stands = server.get(&at).await.expect(200);
-    assert_eq!((&stands["made"], &stands["ended"]), (&json!(2), &json!(0)));
+    let progress = server.get(&at).await.expect(200);
+    assert_eq!((&progress["made"], &progress["ended"]), (&json!(2), &json!(0)));
     let runs = server.get("/api/v1/jobs/j/runs").await.expect(200);
     let instants: Vec<_> = runs["items"].as_array().unwrap().iter().map(|run| run["scheduled_at"].clone()).collect();
     assert_eq!(instants, [3, 2].map(|hours| json!(from.plus(Span::hours(hours)).to_string())));
@@ -70,7 +70,7 @@ async fn a_backfill_is_created_read_and_cancelled_with_its_runs() {
 }
 
 #[tokio::test]
-async fn a_dry_run_creates_nothing_and_answers_the_first_and_last_ticks() {
+async fn a_dry_run_creates_nothing_and_returns_the_first_and_last_ticks() {
     let server = Server::new().await;
     let from = hourly(&server).await;
     let mut body = period(from, 13);

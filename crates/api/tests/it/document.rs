@@ -48,7 +48,7 @@ async fn each_path_supports_exactly_the_methods_in_the_document() {
 }
 
 #[tokio::test]
-async fn the_root_leads_a_browser_to_the_docs() {
+async fn the_root_redirects_a_browser_to_the_docs() {
     let server = Server::new().await;
     let answer = server.call("GET", "/", &[("accept", "text/html")], "").await;
     assert_eq!((answer.status.as_u16(), answer.header("location")), (307, "/docs"));
@@ -117,7 +117,7 @@ fn check(document: &Value, schema: &Value, value: &Value, at: &str, wrong: &mut 
             found.is_empty()
         });
         if fits.count() != 1 {
-            wrong.push(format!("{at}: {value} fits not exactly one of {several:?}"));
+            wrong.push(format!("{at}: {value} does not fit exactly one of {several:?}"));
         }
         return;
     }

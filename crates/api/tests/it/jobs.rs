@@ -38,7 +38,7 @@ async fn an_answer_has_every_field_of_a_job_with_its_default() {
 }
 
 #[tokio::test]
-async fn every_form_of_a_job_is_answered_as_it_was_written() {
+async fn every_form_of_a_job_is_returned_as_written() {
     let server = Server::new().await;
     let forms = [
         json!({"name": "a", "schedule": {"every": "15m", "starts_at": "2030-01-01T00:00:00Z", "ends_at": "2031-01-01T00:00:00Z", "jitter": "30s"},
@@ -194,7 +194,7 @@ async fn answers_never_contain_credentials() {
 }
 
 #[tokio::test]
-async fn pause_resume_and_delete_answer_the_instant_from_which_they_apply() {
+async fn pause_resume_and_delete_return_the_instant_from_which_they_apply() {
     let server = Server::new().await;
     let made = server.make("j").await;
     let paused = server.post("/api/v1/jobs/j/pause", json!({"note": "until the move is done"})).await;

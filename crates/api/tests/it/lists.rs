@@ -53,7 +53,7 @@ async fn runs_are_filtered_by_cause_and_label_and_wrong_filters_are_refused() {
 }
 
 #[tokio::test]
-async fn a_beginning_of_an_id_is_enough_if_it_is_unique() {
+async fn a_short_id_is_accepted_if_it_is_unique() {
     let server = Server::new().await;
     labelled(&server, "a", "x").await;
     let run = trigger(&server, "a").await;

@@ -139,7 +139,7 @@ async fn many_runs_are_settled_in_one_request_each_by_its_own_fence() {
 }
 
 #[tokio::test]
-async fn the_next_heartbeat_answers_that_the_run_was_cancelled() {
+async fn the_next_heartbeat_reports_that_the_run_was_cancelled() {
     let server = with_runs(1).await;
     let (path, fence, _) = claim_one(&server).await;
     server.post(&format!("{path}/cancel"), Value::Null).await.expect(200);

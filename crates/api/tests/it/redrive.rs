@@ -31,7 +31,7 @@ async fn failed(server: &Server, name: &str) -> Value {
 }
 
 #[tokio::test]
-async fn an_overlap_policy_is_answered_as_written_and_can_be_changed() {
+async fn an_overlap_policy_is_returned_as_written_and_can_be_changed() {
     let server = Server::new().await;
     let queue = make(&server, "q", json!({"overlap": "queue"})).await;
     assert_eq!((&queue["queue_limit"], &queue["max_concurrent"]), (&json!(1), &json!(1)));
@@ -108,7 +108,7 @@ async fn failed_runs_are_redriven_and_a_repeat_creates_nothing_more() {
 
 /// A client of the previous release reads `next_since`.
 #[tokio::test]
-async fn a_redrive_of_a_part_names_where_to_continue_by_both_names() {
+async fn a_partial_redrive_returns_the_start_of_the_next_one_under_both_names() {
     let server = Server::new().await;
     server.make("j").await;
     let runs = [failed(&server, "j").await, failed(&server, "j").await];

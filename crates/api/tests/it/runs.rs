@@ -136,7 +136,7 @@ async fn the_log_of_a_run_on_this_node_is_streamed_live() {
 }
 
 #[tokio::test]
-async fn deleting_with_cancel_answers_the_cancelled_runs() {
+async fn deleting_with_cancel_returns_the_cancelled_runs() {
     let server = Server::new().await;
     let (id, _) = claimed(&server, "j").await;
     let deleted = server.call("DELETE", "/api/v1/jobs/j?cancel=true", &[], "").await.expect(200);

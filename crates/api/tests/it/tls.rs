@@ -38,7 +38,7 @@ struct Served {
     port: u16,
     files: TlsFiles,
     tls: Tls,
-    asked: Arc<Notify>,
+    reload_requests: Arc<Notify>,
     closing: CancellationToken,
     ca: Ca,
     _dir: TempDir,
@@ -82,20 +82,20 @@ impl Served {
     async fn checking(limits: ServerLimits, client_auth: ClientAuth, every: Duration) -> Self {
         let (ca, dir) = (Ca::new("test authority"), TempDir::new().unwrap());
         let files = files(&dir, &ca, client_auth);
-        let who = async |certificate: Option<Extension<ClientCertificate>>| match certificate {
+        let show = async |certificate: Option<Extension<ClientCertificate>>| match certificate {
             Some(Extension(certificate)) => {
                 format!("{} {}", certificate.subject(), certificate.alternative_names().join(" "))
             }
-            None => "nobody".to_owned(),
+            None => "no certificate".to_owned(),
         };
-        let router = Router::new().route("/", get(who));
+        let router = Router::new().route("/", get(show));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        let (tls, asked, closing) =
+        let (tls, reload_requests, closing) =
             (Tls::load(files.clone()).unwrap(), Arc::new(Notify::new()), CancellationToken::new());
-        tokio::spawn(tls.clone().watch(every, asked.clone()));
+        tokio::spawn(tls.clone().watch(every, reload_requests.clone()));
         tokio::spawn(serve(vec![Listener::Tls(listener, tls.clone())], router, limits, closing.clone()));
-        Self { port, files, tls, asked, closing, ca, _dir: dir }
+        Self { port, files, tls, reload_requests, closing, ca, _dir: dir }
     }
 
     async fn tcp(&self) -> TcpStream {
@@ -123,8 +123,8 @@ impl Served {
     }
 
     /// The answer to one request on a new connection.
-    async fn ask(&self, pair: Option<&Pair>) -> std::io::Result<String> {
-        self.connect(pair).await?.ask().await
+    async fn request(&self, pair: Option<&Pair>) -> std::io::Result<String> {
+        self.connect(pair).await?.request().await
     }
 }
 
@@ -132,7 +132,7 @@ struct Client(TlsStream<TcpStream>);
 
 impl Client {
     /// The body of the answer to one request.
-    async fn ask(&mut self) -> std::io::Result<String> {
+    async fn request(&mut self) -> std::io::Result<String> {
         self.0.write_all(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n").await?;
         let mut read = Vec::new();
         loop {
@@ -176,15 +176,15 @@ async fn a_handshake_that_does_not_end_is_closed_after_the_header_timeout() {
 }
 
 #[tokio::test]
-async fn a_handshake_counts_as_a_connection_and_the_longest_one_is_closed_at_the_limit() {
+async fn a_handshake_counts_as_a_connection_and_the_oldest_one_is_closed_at_the_limit() {
     let served = Served::new(ServerLimits { connections_max: 1, ..limits() }, ClientAuth::None).await;
     let silent = served.tcp().await;
-    assert_eq!(served.ask(None).await.unwrap(), "nobody");
+    assert_eq!(served.request(None).await.unwrap(), "no certificate");
     assert_eq!(closed(silent).await, "");
 }
 
 #[tokio::test]
-async fn a_request_without_tls_gets_a_plain_answer_that_says_so() {
+async fn a_request_without_tls_gets_a_plain_answer_that_names_tls() {
     let served = Served::new(limits(), ClientAuth::Required).await;
     let mut plain = served.tcp().await;
     plain.write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
@@ -201,17 +201,17 @@ async fn a_certificate_of_a_client_is_verified_and_passed_to_the_request() {
     {
         let served = Served::new(limits(), client_auth).await;
         let good = served.ca.issue("worker-1", &["worker-1.example.org"]);
-        let known = served.ask(Some(&good)).await.unwrap();
+        let known = served.request(Some(&good)).await.unwrap();
         let expected = match client_auth {
-            ClientAuth::None => "nobody",
+            ClientAuth::None => "no certificate",
             ClientAuth::Optional | ClientAuth::Required => "CN=worker-1 DNS:worker-1.example.org",
         };
         assert_eq!(known, expected, "{client_auth:?}");
         let other = Ca::new("other authority").issue("worker-1", &["worker-1.example.org"]);
         let expired = served.ca.issue_expired("worker-1", &["worker-1.example.org"]);
         for (pair, accepted) in [(None, without), (Some(&other), with_other_ca), (Some(&expired), with_expired)] {
-            let answer = served.ask(pair).await;
-            assert_eq!(answer.as_deref().ok(), accepted.then_some("nobody"), "{client_auth:?} {answer:?}");
+            let answer = served.request(pair).await;
+            assert_eq!(answer.as_deref().ok(), accepted.then_some("no certificate"), "{client_auth:?} {answer:?}");
         }
     }
 }
@@ -229,7 +229,7 @@ async fn a_bad_pair_leaves_the_old_one_in_use() {
     }
     fs::remove_file(&served.files.key).unwrap();
     served.tls.reload().unwrap_err();
-    assert_eq!(served.ask(None).await.unwrap(), "nobody");
+    assert_eq!(served.request(None).await.unwrap(), "no certificate");
     write(&served.files, &second);
     served.tls.reload().unwrap();
     assert_ne!(served.connect(None).await.unwrap().certificate(), first);
@@ -245,12 +245,12 @@ async fn a_changed_certificate_is_found_and_used_for_new_connections() {
         loop {
             let mut client = served.connect(None).await.unwrap();
             if client.certificate() != first {
-                return client.ask().await.unwrap();
+                return client.request().await.unwrap();
             }
         }
     };
-    assert_eq!(tokio::time::timeout(WAIT_MAX, replaced).await.unwrap(), "nobody");
-    assert_eq!(old.ask().await.unwrap(), "nobody", "an open connection keeps its certificate");
+    assert_eq!(tokio::time::timeout(WAIT_MAX, replaced).await.unwrap(), "no certificate");
+    assert_eq!(old.request().await.unwrap(), "no certificate", "an open connection keeps its certificate");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -264,8 +264,8 @@ async fn a_reload_under_load_loses_no_request() {
             tokio::spawn(async move {
                 let mut kept = served.connect(None).await.unwrap();
                 while !stop.load(Ordering::Relaxed) {
-                    assert_eq!(served.ask(None).await.unwrap(), "nobody");
-                    assert_eq!(kept.ask().await.unwrap(), "nobody");
+                    assert_eq!(served.request(None).await.unwrap(), "no certificate");
+                    assert_eq!(kept.request().await.unwrap(), "no certificate");
                     answered.fetch_add(2, Ordering::Relaxed);
                 }
             })
@@ -277,7 +277,7 @@ async fn a_reload_under_load_loses_no_request() {
         let key = if n % 3 == 0 { other.key } else { pair.key };
         write(&served.files, &Pair { cert: pair.cert, key });
         let before = answered.load(Ordering::Relaxed);
-        served.asked.notify_one();
+        served.reload_requests.notify_one();
         while answered.load(Ordering::Relaxed) < before + 4 {
             assert!(clients.iter().all(|client| !client.is_finished()), "a request was lost");
             tokio::task::yield_now().await;

@@ -76,17 +76,17 @@ impl Tls {
     }
 
     /// Reads the files again at each notification of `requests`. Also checks at this interval whether they have changed.
-    pub async fn watch(self, every: Duration, asked: Arc<Notify>) {
+    pub async fn watch(self, every: Duration, requests: Arc<Notify>) {
         metrics::gauge!("everytick_tls_reload_failed").set(0.0);
         self.measure();
         loop {
-            let asked = tokio::select! {
-                () = asked.notified() => true,
+            let is_requested = tokio::select! {
+                () = requests.notified() => true,
                 () = tokio::time::sleep(every) => false,
             };
             let tls = self.clone();
             // A slow disk must not delay other tasks. Both functions log an error.
-            let reloading = move || if asked { tls.reload() } else { tls.reload_changed() };
+            let reloading = move || if is_requested { tls.reload() } else { tls.reload_changed() };
             let _ = tokio::task::spawn_blocking(reloading).await;
             self.measure();
         }
