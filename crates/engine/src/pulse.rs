@@ -201,7 +201,7 @@ impl Pulse {
         self.checks.load(Ordering::Relaxed)
     }
 
-    /// Why the node is not ready, as far as these checks know.
+    /// The reasons that these checks have found why the node is not ready.
     pub(crate) fn reasons(&self, now: MonoTime, statement_timeout: Duration, slots: usize) -> Vec<String> {
         let mut reasons = Vec::new();
         let loops = self.loops();

@@ -55,7 +55,7 @@ struct Seen {
     fallback_at: Option<MonoTime>,
     /// The last reading of the cluster that required no change. Most readings are the same.
     unchanged: Option<Reading>,
-    /// How the live nodes differ in what they can deliver, as last logged.
+    /// The last logged text about live nodes that differ in what they can deliver.
     differences: Option<String>,
     /// The addresses on which live nodes serve their API.
     listening: Vec<SocketAddr>,

@@ -83,9 +83,9 @@ impl Commands {
                 self.waiters.wake(&key);
                 return Ok(Work::NotAdmitted);
             }
-            // Note the request before the claim: if the caller disconnected during a note after the claim, the claimed
-            // runs would be unavailable for a lease. Note it again after a wait: the first job of the queue may have
-            // been created meanwhile.
+            // Store the request before the claim. If it were stored after the claim and the caller disconnected during
+            // this call, the claimed runs would be unavailable for a lease. Store it again after a wait, because the
+            // first job of the queue may have been created meanwhile.
             self.asked.note(self.store.as_ref(), &key, &request.worker).await;
             let found = self.store.claim_queue(&request).await?;
             if !found.claims.is_empty() {

@@ -117,7 +117,7 @@ fn requeue(queue: &mut Queue<Accepted>, rest: Remainder) {
 
 /// Sends one group. Returns the claims that must be sent again: after an error the whole group, otherwise the runs that
 /// another session has locked. If a transfer was committed but its answer was lost, the second transfer is answered as
-/// stale. In both cases the claim no longer belongs to this node.
+/// stale. A transferred claim and a stale one no longer belong to this node.
 async fn pass(shared: &Arc<Shared>, mut group: Vec<Unsettled<Accepted>>) -> Remainder {
     let runs: Vec<_> = group.iter().map(|one| one.item.run()).collect();
     let lease = shared.lease();

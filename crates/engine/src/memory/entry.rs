@@ -90,7 +90,7 @@ pub(super) struct Entry {
     pub unread: Unread,
     /// How many more runs of this job may wait. It only decreases until the job is reloaded.
     pub remaining: usize,
-    /// Statements about this job without an answer yet. A load meanwhile may be older than their effect.
+    /// How many statements about this job have no answer yet. A load before the answer may miss their effect.
     pub in_flight: u32,
     /// Counts answers, so that a load from before one is recognized as old.
     pub seq: u64,

@@ -130,7 +130,7 @@ pub(crate) struct Memory {
     postponed: BTreeMap<RunId, MonoTime>,
     /// The last search found due runs, and some may still wait.
     due_runs_may_wait: bool,
-    /// Which node can deliver what.
+    /// The capabilities of the nodes, which decide where a run is delivered.
     routes: Routes,
     /// Jobs at their slot limit, whose delegated runs were left waiting.
     full_delegated: BTreeMap<JobId, Arc<Job>>,

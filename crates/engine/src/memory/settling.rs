@@ -47,7 +47,7 @@ impl Memory {
         self.mark_stale(job);
     }
 
-    /// Notes that a settlement is about to be sent. A load of the job meanwhile may be older than its effect.
+    /// Notes that a settlement is about to be sent. A load of the job before the answer may miss the settlement.
     pub(crate) fn settling(&mut self, job: JobId) {
         if let Some(entry) = self.jobs.get_mut(&job) {
             entry.in_flight += 1;

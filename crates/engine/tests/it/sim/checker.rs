@@ -148,7 +148,8 @@ fn every_tick_once(db: &Db, jobs: &Definitions<'_>, end: DbTime, found: &mut Vec
     }
 }
 
-/// I4, I5, I6, I13: never early, each attempt sent once, only of recorded runs, and a bounded number of times.
+/// I4, I5, I6, I13: no delivery is early, each attempt is sent at most once and only under its claim, and the number of
+/// attempts is bounded.
 fn deliveries_are_sound(db: &Db, jobs: &Definitions<'_>, deliveries: &[Delivery], found: &mut Vec<String>) {
     let claims: BTreeSet<_> = db
         .journal()

@@ -1,5 +1,5 @@
-//! Checks flows. In each flow, every reachable job has one run or one recorded skip, never before its parents have ended as its
-//! edges require, and always soon after that.
+//! Checks flows. In each flow, every reachable job has one run or one recorded skip. It is recorded only after its
+//! parents have ended, as its edges require, and within a limited time after that.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -10,8 +10,8 @@ use everytick_sim::{Db, Entry};
 
 use super::{checker::Definitions, target::Delivery};
 
-/// An interval may have the late starts of this many more seconds: budget that was saved before it, and runs that were claimed
-/// before a pause and sent after it.
+/// An interval may have more late starts than its length allows, as if it were this much longer: budget was saved
+/// before it, or runs were claimed before a pause and sent after it.
 const SAVED_SECONDS: f64 = 2.0;
 
 /// Checks the rate of late runs in virtual time, because the database clock is set back and forth. Every definition that a job
