@@ -354,7 +354,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn all_reservations_of_a_job_whose_url_changes_in_between_end() {
+    fn the_reservations_of_a_job_end_even_if_its_url_changes_in_between() {
         let mut memory = memory_with(&TWO);
         let [one, other] = [0, 1].map(|n| SlotUser::of(&memory.jobs()[n]));
         memory.reserve_slot(one);

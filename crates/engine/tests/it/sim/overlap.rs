@@ -19,7 +19,7 @@ use super::{
 /// The length of the last part of a history. Before it, the nodes may still recover from the last fault.
 const RECOVERED: Span = Span::seconds(8);
 /// Ticks are planned at most this long before they are recorded, unless the clock is set.
-const PLANNED_LONG_AGO: Span = Span::seconds(15);
+const RECORDED_WITHIN: Span = Span::seconds(15);
 /// Under `cancel_previous`, an older run is cancelled within this time after a newer one is due.
 const SUPERSEDED_WITHIN: Span = Span::seconds(2);
 
@@ -89,7 +89,7 @@ fn check_newest(definitions: &[Definition<'_>], entry: &Entry, row: &RunRow, fou
         let next = schedule.and_then(|schedule| schedule.next_after(row.scheduled_at));
         matches!(spec.overlap, Overlap::Skip | Overlap::CancelPrevious)
             && spec.exclude().is_empty()
-            && next.is_some_and(|next| at.since(next) > PLANNED_LONG_AGO)
+            && next.is_some_and(|next| at.since(next) > RECORDED_WITHIN)
     };
     if definitions.iter().all(newer) {
         found.push(format!("overlap: {run} of {job} began although a newer tick was due"));
@@ -142,7 +142,7 @@ impl JobRuns {
     /// A skip for overlap has a cause: an open run, or a newer tick that is due too and runs instead.
     fn check_skip(&self, definitions: &[Definition<'_>], entry: &Entry, row: &RunRow, found: &mut Vec<String>) {
         let Entry::Recorded { run, job, at, by: Some(_), .. } = entry else { return };
-        let idle = self.open.is_empty() && self.idle_since.is_none_or(|since| at.since(since) > PLANNED_LONG_AGO);
+        let idle = self.open.is_empty() && self.idle_since.is_none_or(|since| at.since(since) > RECORDED_WITHIN);
         if row.skip_reason != Some(SkipReason::Overlap) || !idle {
             return;
         }
