@@ -1,4 +1,5 @@
-//! What the other nodes deliver. A definition that this node's settings do not permit is accepted if a living node delivers it.
+//! Checks whether another node delivers a target that the settings of this node do not permit. If a living node
+//! delivers it, the definition is accepted.
 
 use everytick_domain::{invalid::Invalid, target::TargetSpec};
 use everytick_engine::types::{Cluster, NodeRecord};

@@ -82,7 +82,8 @@ pub(crate) async fn job(call: &Call, text: &str) -> Result<JobRef> {
         return Ok(JobRef::Id(id));
     }
     let named = JobRef::Name(text.to_owned());
-    // With `job_prefix`, short ids are refused: a short id may match a job whose name does not begin with `job_prefix`.
+    // With `job_prefix`, the text is only a name: a short id may match a job whose name does not begin with
+    // `job_prefix`.
     if call.scope().job_prefix.is_some() {
         return Ok(named);
     }

@@ -2,9 +2,9 @@
 //! API is open.
 //!
 //! ```text
-//! Authorization: Bearer etk_…   checksum, cache or store; then failures are counted
-//!                Bearer etr_…   keyed hash over the claim, no store
-//! none                          a local caller, if the API is open
+//! Authorization: Bearer etk_…   checked by its checksum, then in the cache, then in the store
+//!                Bearer etr_…   checked by a keyed hash over the claim, without the store
+//! no header                     a local caller, if the API is open
 //! ```
 //!
 //! Wrong tokens never cause the refusal of a valid token, even if both come from one address, such as that of a proxy.

@@ -75,7 +75,7 @@ impl Denials {
         }
     }
 
-    /// How many denied requests of this key have no row, if this one gets a row.
+    /// `Some` if this denied request gets a row: the number of earlier requests of its key that got no row.
     fn unlisted_before(&self, key: Key) -> Option<u64> {
         let listed = self.limiter.take(key, now()).is_ok();
         let mut unlisted = self.unlisted.lock().unwrap_or_else(PoisonError::into_inner);

@@ -212,7 +212,7 @@ pub(crate) struct LogRequest {
     /// Appended to the log, of which the last 64 KiB are stored.
     #[schema(required, nullable = false, max_length = 65536)]
     text: Option<String>,
-    /// How many bytes of the log before this text the worker did not send. The log then begins with this text, and its
+    /// How many bytes of the log the worker left out before this text. The log then begins with this text, and its
     /// first line states how many bytes are missing.
     #[schema(minimum = 0, default = 0)]
     missing_bytes: Option<u64>,

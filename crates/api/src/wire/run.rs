@@ -262,7 +262,7 @@ pub(crate) struct AttemptPage {
     pub(crate) next_cursor: Option<String>,
 }
 
-/// The result that a worker reports, or a receiver that answered 202 with `everytick-async: true`.
+/// The result that a worker reports, or that a receiver reports after it answered 202 with `everytick-async: true`.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(example = json!({"fence": 1763200000000000_i64, "outcome": "succeeded", "output": "done"}))]

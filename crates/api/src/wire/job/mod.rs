@@ -205,7 +205,7 @@ impl JobDefinition {
         wrong.extend(spec.problems());
         wrong.extend(too_long(&spec, old));
         wrong.extend(spec.contradictions(old.map(|old| &*old.spec)).errors);
-        // Under any other policy the limit is always one, whatever the client wrote.
+        // Under any other policy the limit is always one, so the value of the client is not stored.
         let max_concurrent = spec.max_concurrent.filter(|_| spec.overlap == domain::Overlap::Allow);
         wrong.end((!unreadable).then_some(JobSpec { max_concurrent, ..spec }))
     }
