@@ -446,7 +446,7 @@ async fn a_read_only_token_changes_nothing() {
 }
 
 #[tokio::test]
-async fn an_instance_token_acts_inside_a_tenant_only_by_name() {
+async fn an_instance_token_acts_inside_a_tenant_only_if_it_names_the_tenant() {
     let server = Server::required().await;
     let (instance, admin) =
         (token(&server, 1, grant(Role::Instance)).await, token(&server, 2, grant(Role::Admin)).await);
