@@ -7,7 +7,9 @@ use everytick_domain::target::{Outcome, TargetKind, TargetSpec};
 use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 
 const KINDS: usize = TargetKind::ALL.len();
-const OUTCOMES: usize = 9;
+/// One more than the largest index of `word`.
+const OUTCOMES: usize = 10;
+const _: () = assert!(word(&Outcome::Returned).0 < OUTCOMES);
 
 pub(crate) struct Meters {
     pub lag: Histogram,
