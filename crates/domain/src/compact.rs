@@ -1,6 +1,6 @@
 //! The compact stored form of a definition. It omits fields with default values, and the name, which is always stored
-//! beside it. The compact form of a plain job has a seventh of the size of the full document, and in an installation
-//! with millions of jobs most are plain. Reading it back gives the same definition.
+//! beside it. The compact form of a plain job has a seventh of the size of the full document. In an installation with
+//! millions of jobs, most are plain. Reading it back gives the same definition.
 
 use std::{borrow::Cow, collections::BTreeMap};
 

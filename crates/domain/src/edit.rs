@@ -121,7 +121,7 @@ pub fn edit(locked: &LockedJob, change: Change, crons: &CronCache) -> Result<Opt
         Change::Delete => new.deleted_at = Some(effective_at),
     }
     new.version = job.version.next();
-    // Not `now`: the old definition applies until then.
+    // Not `now`: the old definition applies until `effective_at`.
     new.updated_at = effective_at;
 
     let (mut rows, mut ranges) =

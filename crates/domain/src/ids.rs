@@ -52,7 +52,7 @@ impl JobId {
     }
 }
 
-/// An id for a request to the API, by which its log lines and audit rows are found. UUIDv7, so ids sort by time.
+/// The id of a request to the API. The log lines and audit rows of the request contain it. UUIDv7, so ids sort by time.
 #[must_use]
 pub fn request_id(at: DbTime, random: [u8; 10]) -> String {
     uuid::Builder::from_unix_timestamp_millis(at.millis().unsigned_abs(), &random).into_uuid().to_string()
@@ -77,7 +77,8 @@ impl BackfillId {
     }
 }
 
-/// An API token, as lists, audit rows and commands name it. It is not the secret. UUIDv7, so tokens list in creation order.
+/// The id of an API token, as shown in lists and audit rows and accepted by commands. It is not the secret. UUIDv7, so tokens
+/// list in creation order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct TokenId(Uuid);
 
@@ -227,12 +228,12 @@ impl IdPrefix {
     pub const DIGITS_MIN: usize = 8;
     const DIGITS_MAX: usize = 32;
 
-    /// The lowest id that begins like this.
+    /// The lowest id with this prefix.
     #[must_use]
     pub const fn low(self) -> Uuid {
         self.low
     }
-    /// The highest id that begins like this.
+    /// The highest id with this prefix.
     #[must_use]
     pub const fn high(self) -> Uuid {
         self.high
@@ -317,8 +318,8 @@ impl Fence {
 }
 
 impl Epoch {
-    /// The next epoch. It differs from every earlier one, including those lost in a promotion: a node that knows the epoch of a
-    /// lost edit still notices the next edit.
+    /// The next epoch. It differs from every earlier one, including those lost in a promotion. So a node that knows the epoch
+    /// of a lost edit still notices the next edit.
     #[must_use]
     pub fn raised(self, now: DbTime) -> Self {
         Self(raised(self.0, now))

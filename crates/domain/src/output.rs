@@ -86,8 +86,8 @@ pub fn join(log: Option<String>, output: Option<String>) -> Option<String> {
     Some(keep(&format!("{body}{line_end}{output}"), missing))
 }
 
-/// Whether a reported output is stored already: the stored text ends with the output, or is the end of an output that
-/// was cut to the limit.
+/// Whether a reported output is stored already. Then the stored text ends with the output, or is the end of an output
+/// that was cut to the limit.
 #[must_use]
 pub fn repeats(stored: &str, output: &str) -> bool {
     let (missing, body) = split(stored);

@@ -8,8 +8,8 @@ use crate::{
 /// How many failed runs one request redrives.
 pub const REDRIVE_RUNS_MAX: usize = 1_000;
 pub const REDRIVE_RUNS_DEFAULT: usize = 100;
-/// How far back failed runs may lie. A lookup of claims reads a job's runs from the oldest claimed one on, so an old claimed
-/// run makes it slow. Older runs are rerun one by one, as new runs with today's ids.
+/// The maximum age of the failed runs of a request. A lookup of claims reads a job's runs from the oldest claimed one on, so
+/// an old claimed run makes it slow. Older runs are rerun one by one, as new runs with today's ids.
 pub const REDRIVE_BACK_MAX: Span = Span::days(7);
 
 /// The errors of a redrive request at `now`.

@@ -116,7 +116,7 @@ pub struct Rejected {
 }
 
 /// Decides whether a run in `state` accepts `request`, and returns the state that the run then has. Every pair is written out,
-/// without `_`, so a new state does not compile until it is decided. A rerun leaves this run as it is (I8): it makes a new run.
+/// without `_`, so a new state does not compile until it is decided. A rerun does not change this run (I8): it makes a new run.
 pub fn answer(state: State, request: Request) -> Result<State, Rejected> {
     use {Request::*, State::*};
     match (request, state) {

@@ -12,7 +12,7 @@ pub const LIFETIME_MAX_DEFAULT: Span = Span::days(366);
 pub const OVERLAP_MAX: Span = Span::days(7);
 /// How long a token stays valid after its rotation when the request names no overlap.
 pub const OVERLAP_DEFAULT: Span = Span::days(1);
-/// Answers name the expiry of their token during this time before it.
+/// An answer names the expiry of its token if the token expires within this time.
 pub const EXPIRES_SOON: Span = Span::days(14);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -35,7 +35,7 @@ impl Default for LifetimePolicy {
 }
 
 impl LifetimePolicy {
-    /// The lifetime of a new token for which its creator asks for this one, or for none.
+    /// The lifetime of a new token: the requested one, or the default if the request names none.
     pub fn lifetime(self, asked: Option<Lifetime>) -> Result<Lifetime, Invalid> {
         let wrong = |message: String| Err(Invalid::new("expires", message));
         match asked {

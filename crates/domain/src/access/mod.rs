@@ -123,7 +123,7 @@ impl Grant {
         self.check_create(other).is_ok()
     }
 
-    /// The same, with the field of the other grant that is stronger than this one.
+    /// The same as `may_create`. The error names the field of `other` that exceeds this grant.
     pub fn check_create(&self, other: &Self) -> Result<(), Invalid> {
         let stronger = |field: &str, message: String| Err(Invalid::new(field, message));
         if self.role != Role::Instance && self.tenant != other.tenant {

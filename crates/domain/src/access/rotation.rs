@@ -1,6 +1,6 @@
-//! Rotation of tokens. A token is replaced at most once, so the tokens made from one token are a chain: whoever has a copy of a
-//! token cannot multiply it, and its owner notices the copy, because the own rotation is then refused. A revocation ends the
-//! rest of the chain.
+//! Rotation of tokens. A token is replaced at most once, so the tokens made from one token form a chain. A thief can rotate
+//! a stolen token only once. The rotation by its owner is then refused, which reveals the theft. A revocation ends the rest
+//! of the chain.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use crate::{ids::TokenId, invalid::Invalid, time::Span};
 
 /// The most valid tokens of one chain. Each rotation with an overlap adds one for the time of the overlap.
 pub const CHAIN_VALID_MAX: usize = 3;
-/// A token that a rotation made is rotated after this time at the earliest.
+/// The minimum age at which a token made by a rotation may be rotated again.
 pub const ROTATED_AGAIN_AFTER: Span = Span::minutes(1);
 
 /// Which tokens were made from which by a rotation.
@@ -65,7 +65,7 @@ impl Rotations {
         found
     }
 
-    /// Checks that a token may be rotated. `is_valid` says which tokens are valid now.
+    /// Checks that a token may be rotated. `is_valid` returns whether a token is valid now.
     pub fn check(&self, asked: Rotation, is_valid: impl Fn(TokenId) -> bool) -> Result<(), Invalid> {
         let refused = |message: String| Err(Invalid::new("", message));
         let Rotation { token, age, overlap } = asked;

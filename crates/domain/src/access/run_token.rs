@@ -11,7 +11,7 @@ const FENCE_DIGITS: usize = 16;
 const MAC_DIGITS: usize = 64;
 const DIGITS: usize = TENANT_DIGITS + FENCE_DIGITS + MAC_DIGITS;
 
-/// The key of an installation. A holder of this key can settle every claim.
+/// The key of an installation. Any program with this key can settle every claim.
 #[derive(Clone, PartialEq, Eq)]
 pub struct RunKey([u8; 32]);
 
@@ -52,7 +52,7 @@ impl RunKey {
         format!("{PREFIX}{tenant:08x}{fence:016x}{}", self.mac(claim).to_hex())
     }
 
-    /// The claim on this run that the token permits to work on; `None` if the token is not one of this run.
+    /// The claim on this run that the token permits to work on; `None` if the token belongs to another run or is invalid.
     #[must_use]
     pub fn check(&self, text: &str, run: RunId) -> Option<RunClaim> {
         let digits = text.strip_prefix(PREFIX)?;
@@ -64,7 +64,7 @@ impl RunKey {
         let tenant = TenantId::from_raw(u32::from_str_radix(tenant, 16).ok()?.cast_signed());
         let fence = Fence::from_raw(u64::from_str_radix(fence, 16).ok()?.cast_signed());
         let claim = RunClaim { tenant, run, fence };
-        // The comparison of hashes takes the same time whatever they are.
+        // `blake3::Hash` compares in constant time.
         (blake3::Hash::from_hex(mac).ok()? == self.mac(claim)).then_some(claim)
     }
 

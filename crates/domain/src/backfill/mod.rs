@@ -32,7 +32,7 @@ pub const BACKFILL_LASTS_MAX: Span = Span::days(7);
 const IDS_SPREAD_MS: u64 = 10_000;
 /// The clock of a client that writes "now" may be ahead of the database clock by this much.
 const CLOCKS_DIFFER_MAX: Span = Span::minutes(1);
-/// How many ticks a dry run lists from either end.
+/// How many ticks a dry run lists from each end of the period.
 pub const BACKFILL_TICKS_NAMED: usize = 5;
 
 /// Which ticks get their runs first.
@@ -85,7 +85,7 @@ pub struct Origin {
 
 impl Origin {
     /// The id of the run for a tick. Its time prefix is not the tick but an instant shortly before the backfill. So a
-    /// lookup of claims does not read months of runs, and the run is kept as long as other runs that were created at
+    /// lookup of claims does not read months of runs. The run is also kept as long as other runs that were created at
     /// that time. The instant is more than `LATE_AFTER_MAX` before the backfill, so every on-time tick counts as newer
     /// and, under `cancel_previous`, is never superseded by a backfilled run.
     #[must_use]
@@ -178,7 +178,7 @@ fn too_slow(rate: Rate, ticks: usize) -> Option<Invalid> {
     (takes > BACKFILL_LASTS_MAX).then(|| Invalid::new("rate", message()))
 }
 
-/// The error for a rate that the backfill could never reach: if the overlap policy limits the runs in progress, one
+/// The error for a rate that the backfill could never reach. If the overlap policy limits the runs in progress, one
 /// step creates only as many runs as may start.
 fn too_fast(rate: Rate, spec: &JobSpec) -> Option<Invalid> {
     let max = u64::from(spec.in_progress_max()?);

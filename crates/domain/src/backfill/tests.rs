@@ -226,8 +226,8 @@ fn a_backfill_that_lasts_too_long_is_ended_with_a_note() {
 }
 
 proptest! {
-    /// Whatever the limits and the order in which runs end, every tick gets one run, in order, and never more runs are
-    /// open than the limits allow.
+    /// For all limits and all orders in which runs end: every tick gets one run, in order. At no time are more runs open
+    /// than the limits allow.
     #[test]
     fn each_tick_gets_one_run_in_order(
         every in 1_u64..50, from in 0_i64..500, length in 0_i64..3_000, newest: bool, limited: bool,

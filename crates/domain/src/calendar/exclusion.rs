@@ -96,8 +96,8 @@ impl CalendarVersion {
         }
     }
 
-    /// The local day of a second. Also returns the first second and the end (exclusive) of the period around it that
-    /// lies in this day without interruption: a clock change can split a day.
+    /// The local day of a second. Also returns the first second and the end (exclusive) of the uninterrupted period of this day
+    /// around it. A clock change can split a day into two periods.
     fn day_of(&self, second: i64) -> (i64, i64, i64) {
         let stretch = self.zone.stretch_at(second);
         let day = (second + stretch.offset).div_euclid(DAY);

@@ -98,7 +98,7 @@ fn naming(facts: &mut Facts, date: &str) {
 
 type Case = (&'static str, i64, fn(&mut Facts), Kind, &'static [&'static str]);
 
-/// Situation, instant, change of the facts, the kind of the answer, and what its text must contain.
+/// Situation, instant, change of the facts, expected kind of the answer, and expected parts of its text.
 const CASES: &[Case] = &[
     (
         "a run that succeeded",

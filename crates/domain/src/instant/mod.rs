@@ -1,7 +1,7 @@
 //! Times as people type them: `2026-11-17 02:00`, `02:00`, `yesterday`, `2h ago`, or RFC 3339.
 //!
 //! A text is parsed first ([`InstantText`]) and resolved later, because its meaning depends on the present time and on a zone.
-//! Both are arguments. The written rules:
+//! Both are arguments. The rules:
 //!
 //! | text | meaning |
 //! |---|---|

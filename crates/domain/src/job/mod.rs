@@ -38,7 +38,7 @@ pub const MAX_CONCURRENT_MAX: u32 = 1_000;
 pub const QUEUE_LIMIT_DEFAULT: u32 = 1;
 pub const QUEUE_LIMIT_MAX: u32 = 1_000;
 pub const CATCH_UP_RUNS_MAX: u32 = 1_000;
-/// Upper limit of `misfire.late_after`. An on-time run is inserted already claimed at most this long after its tick, so
+/// Upper limit of `misfire.late_after`. An on-time run is inserted already claimed, at most this long after its tick. So
 /// a scan of the run ids of this period finds every such claim.
 pub const LATE_AFTER_MAX: Span = Span::hours(1);
 pub const TIMEOUT_MAX: Span = Span::days(7);

@@ -23,7 +23,7 @@ pub struct Rate(f64);
 
 impl Rate {
     /// The normal rate of these jobs, from their ticks in the coming hour. It is computed from the schedules and not
-    /// from past runs: so a node that has just started knows it too, and a backlog does not raise it.
+    /// from past runs, so a node that has just started knows it too. A backlog does not raise it.
     #[must_use]
     pub fn normal<'a>(jobs: impl IntoIterator<Item = &'a Job>, now: DbTime) -> Self {
         let (from, to) = (now.plus(Span::millis(1)), now.plus(COUNTED_OVER));

@@ -1,5 +1,9 @@
-//! What clock changes do to the times of a cron expression, as text. Each change is described once: at the tick whose local
-//! time comes twice, at the tick that moves out of a gap, at the times that do not exist, or else at the first tick after it.
+//! The effects of clock changes on the times of a cron expression, as text. Each change is described once, at the first of
+//! these that applies:
+//!
+//! - the tick whose local time comes twice, or the tick that moves out of a gap,
+//! - the times that do not exist,
+//! - the first tick after the change.
 
 use crate::time::{DbTime, Span};
 

@@ -1,4 +1,4 @@
-//! Parses a cron expression into items. Errors name the field and the position. Knows no time and no zone.
+//! Parses a cron expression into items. Errors name the field and the position. Uses neither a clock nor a time zone.
 
 use crate::invalid::Invalid;
 

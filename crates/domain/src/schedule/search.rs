@@ -14,8 +14,8 @@ use super::{
 /// fire.
 const GAP_SHIFTED_MAX: i64 = 3 * 3_600;
 
-/// In seconds, longer than the difference between any two offsets of a zone. So a search may skip to this long before a
-/// match.
+/// A search may skip to this many seconds before the next match. The value exceeds the difference between any two offsets
+/// of a zone.
 const OFFSETS_APART_MAX: i64 = 3 * DAY;
 
 #[derive(Debug)]

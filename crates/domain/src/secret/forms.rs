@@ -1,6 +1,6 @@
-//! The texts by which a value is recognized in an output: the value, each of its lines, its base64 at every alignment, its
-//! percent-encoded and its JSON-escaped forms. Long texts are cut into blocks, so that a scrubber never has to keep more
-//! than [`FORM_BYTES_MAX`] bytes back.
+//! The texts by which a value is recognized in an output: the value, each of its lines, and the encodings of the value. These
+//! are base64 at every alignment, percent-encoding and JSON escapes. Long texts are cut into blocks, so that a scrubber keeps
+//! back at most [`FORM_BYTES_MAX`] bytes.
 
 use std::fmt;
 
@@ -64,7 +64,8 @@ impl Forms {
 
     /// The length of the longest form with which `text` begins; 0 if there is none.
     pub(super) fn at_start_of(&self, text: &[u8]) -> usize {
-        // A form that is a prefix of `text` is a prefix of the last form that is not behind `text`, or is that form.
+        // Let F be the last form that sorts before `text` or equals it. Each form that is a prefix of `text` is F or a prefix
+        // of F.
         let behind = self.sorted.partition_point(|form| form.as_slice() <= text);
         let mut candidate = behind.checked_sub(1);
         while let Some(index) = candidate {
@@ -84,7 +85,7 @@ impl Forms {
     }
 }
 
-/// In a sorted list, the forms before a form that are its prefixes form a chain.
+/// For each form, the index of its longest proper prefix in the list. Its other prefixes are the prefixes of that one.
 fn prefixes(sorted: &[Zeroizing<Vec<u8>>]) -> Vec<Option<usize>> {
     let mut prefix: Vec<Option<usize>> = Vec::with_capacity(sorted.len());
     for (index, form) in sorted.iter().enumerate() {
@@ -138,7 +139,7 @@ fn base64_within(value: &[u8], offset: usize) -> [Vec<u8>; 2] {
     let mut padded = vec![0; offset];
     padded.extend(value);
     let text = STANDARD_NO_PAD.encode(&padded);
-    // The first characters contain bits of the bytes before, the last one bits of the byte behind.
+    // The first characters contain bits of the preceding bytes, the last one bits of the following byte.
     let from = (offset * 8).div_ceil(6);
     let to = padded.len() * 8 / 6;
     let core = text.get(from..to).unwrap_or_default().as_bytes().to_vec();
@@ -171,7 +172,7 @@ fn percent_forms(value: &[u8], found: &mut Vec<Vec<u8>>) {
         found.push(kept(b"-._~", false, upper));
         found.push(kept(b"-._~!'()*", false, upper));
         found.push(kept(b"-._*", true, upper));
-        // What the parser of URLs keeps in a query.
+        // The characters that the URL parser does not encode in a query.
         found.push(kept(b"!$%&()*+,-./:;=?@[\\]^_`{|}~", false, upper));
     }
 }

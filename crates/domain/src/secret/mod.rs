@@ -1,5 +1,6 @@
-//! Secrets by name: values that an administrator stores and that jobs refer to. Jobs, runs, audit rows and logs hold the
-//! reference; only a delivery to an allowed receiver gets the value. The rules are pure; encryption and storage are elsewhere.
+//! Secrets by name: values that an administrator stores and that jobs refer to. Jobs, runs, audit rows and logs contain the
+//! reference; only a delivery to an allowed receiver gets the value. The rules are pure; encryption and storage are
+//! elsewhere.
 //!
 //! | file | rule |
 //! |---|---|
@@ -36,9 +37,9 @@ pub const SECRET_HOSTS_MAX: usize = 50;
 pub const REFERENCES_MAX: usize = 100;
 /// Size of a text with the values of its references. A value may be longer than its reference.
 pub const FILLED_BYTES_MAX: usize = 1024 * 1024;
-/// How many versions of a secret are stored: the current one, and the one before for signatures during a rotation.
+/// How many versions of a secret are stored: the current one, and the previous one, which still signs after a rotation.
 pub const SECRET_VERSIONS_KEPT: usize = 2;
-/// How long the key before a rotation still signs.
+/// How long the previous key still signs after a rotation.
 pub const ROTATION_OVERLAP_DEFAULT: Span = Span::hours(24);
 pub const ROTATION_OVERLAP_MAX: Span = Span::days(30);
 
@@ -74,7 +75,7 @@ impl fmt::Display for SecretKind {
     }
 }
 
-/// By whom a secret may be used. The value is not part of it.
+/// Which jobs may use a secret, and to which hosts it may be sent. Does not contain the value.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SecretRules {
     pub name: String,
@@ -163,7 +164,7 @@ pub fn check_value(value: &[u8]) -> Result<(), String> {
     }
 }
 
-/// What the caller should know about a value that is accepted.
+/// A warning about an accepted value.
 #[must_use]
 pub fn value_warning(value: &[u8]) -> Option<String> {
     if value.len() < SCRUBBED_BYTES_MIN {
@@ -184,10 +185,11 @@ pub fn check_rotation_overlap(overlap: Span) -> Result<(), String> {
     Err(format!("{overlap} is out of range; it must be 0s to {ROTATION_OVERLAP_MAX}"))
 }
 
-/// The bytes that bind a stored version to its place: a row that is copied elsewhere cannot be decrypted there.
+/// The bytes that bind an encrypted version to its installation, tenant, name and version number. A copy under other values
+/// cannot be decrypted.
 #[must_use]
 pub fn associated_data(installation: &str, tenant: i32, name: &str, version: Version) -> Vec<u8> {
-    // Lengths before texts: no two places give the same bytes.
+    // Each text follows its length, so different values never give the same bytes.
     let mut bytes = b"everytick secret v1".to_vec();
     for text in [installation, name] {
         bytes.extend((text.len() as u64).to_be_bytes());

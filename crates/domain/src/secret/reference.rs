@@ -1,5 +1,5 @@
-//! References to secrets in a text: `{{ secrets.NAME }}`. Blanks around the words are optional. Any other text in braces is
-//! left as it is, so that texts of other template languages pass through.
+//! References to secrets in a text: `{{ secrets.NAME }}`. Blanks around the words are optional. Any other text in braces
+//! stays unchanged, so that texts of other template languages pass through.
 
 use super::{FILLED_BYTES_MAX, SECRET_NAME_BYTES_MAX, check_secret_name};
 
@@ -18,7 +18,7 @@ pub enum Piece<'a> {
 /// How a value is written into a text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Encoding {
-    /// As it is, in a header or an environment variable.
+    /// Unchanged, in a header or an environment variable.
     Plain,
     /// With percent signs, in the query of a URL.
     Percent,
@@ -32,7 +32,8 @@ pub fn may_refer(text: &str) -> bool {
     text.contains(OPEN) && text.contains(PREFIX)
 }
 
-/// Splits a text at its references. A text that begins like a reference and is none is an error: it would be sent as it is.
+/// Splits a text at its references. A part that begins like a reference but is not valid is an error, because it would be
+/// sent unchanged.
 pub fn pieces(text: &str) -> Result<Vec<Piece<'_>>, String> {
     let (mut pieces, mut begin, mut at) = (Vec::new(), 0, 0);
     while let Some(open) = text[at..].find(OPEN).map(|found| at + found) {
@@ -76,7 +77,8 @@ pub fn only_reference(text: &str) -> Option<&str> {
     }
 }
 
-/// Writes a text with the values of its references to `to`. `value` may leave a reference as it is by returning `Ok(None)`.
+/// Writes a text with the values of its references to `to`. A reference for which `value` returns
+/// `Ok(None)` stays unchanged.
 pub fn fill<'v, E: From<String>>(
     text: &str,
     encoding: Encoding,

@@ -1,5 +1,5 @@
-//! Replaces secrets in a stream. The result does not depend on how the stream is cut into chunks: bytes that may begin a
-//! secret are kept back until it is known whether they do.
+//! Replaces secrets in a stream. The result does not depend on how the stream is cut into chunks. Bytes that may begin a
+//! secret are kept back until the next bytes decide.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use zeroize::Zeroizing;
 
 use super::{SCRUBBED_BYTES_MIN, forms::Forms};
 
-/// What stands in place of a secret.
+/// The text that replaces a secret.
 pub const MASK: &str = "********";
 
 /// One stream of bytes.
@@ -50,7 +50,8 @@ impl Scrubber {
         self.pass(&text, false)
     }
 
-    /// The rest of the stream. A secret that the end cuts off is replaced too if enough of it is there to be recognized.
+    /// The rest of the stream. A secret that the end cuts off is replaced too if its first [`SCRUBBED_BYTES_MIN`] bytes are
+    /// present.
     pub fn finish(&mut self) -> Vec<u8> {
         let text = std::mem::take(&mut self.kept);
         self.pass(&text, true)

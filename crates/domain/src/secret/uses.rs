@@ -1,12 +1,12 @@
 //! Where a definition may refer to secrets, and whether it may use those that it names.
 //!
-//! | place | references |
+//! | field | references |
 //! |---|---|
 //! | header values, environment variables | anywhere in the text |
 //! | URL | in the query only: the host decides where a secret may be sent |
 //! | `secret`, `client_cert` | the whole text |
 //! | strings of the payload | with `payload_secrets`, in http and shell jobs |
-//! | everything else | refused: it would be sent, stored or shown as it is |
+//! | everything else | refused: the reference would be sent, stored or shown unchanged |
 
 use std::collections::BTreeSet;
 
@@ -168,7 +168,7 @@ impl Found {
     }
 }
 
-/// Whether a text has a reference, right or wrong.
+/// Whether a text has a reference, valid or not.
 fn refers(text: &str) -> bool {
     pieces(text).map_or(true, |pieces| pieces.iter().any(|piece| matches!(piece, Piece::Secret(_))))
 }

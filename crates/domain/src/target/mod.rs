@@ -74,7 +74,7 @@ pub(crate) trait TargetRules {
         None
     }
 
-    /// Calls `each` with every text in which a user may write a reference to a secret, right or wrong.
+    /// Calls `each` with every text in which a user may write a reference to a secret, valid or not.
     fn texts<'a>(&'a self, _each: &mut dyn FnMut(Text<'a>)) {}
 }
 
@@ -177,7 +177,7 @@ impl TargetSpec {
         self.rules().host()
     }
 
-    /// Calls `each` with every text in which a user may write a reference to a secret, right or wrong.
+    /// Calls `each` with every text in which a user may write a reference to a secret, valid or not.
     pub fn texts<'a>(&'a self, each: &mut dyn FnMut(Text<'a>)) {
         self.rules().texts(each);
     }

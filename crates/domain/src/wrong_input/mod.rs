@@ -1,5 +1,5 @@
-//! Sentences for wrong input. An error names the value and what would be right, in the words of this product: the texts of
-//! serde, clap and the operating system name types and numbers that a user does not know.
+//! Sentences for wrong input. An error names the value and what would be right. The texts of serde, clap and the operating
+//! system are replaced, because they name types and numbers that a user does not know.
 
 mod json;
 mod nearest;

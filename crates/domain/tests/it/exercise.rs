@@ -1,4 +1,4 @@
-//! What the fuzzers do with a text: everything that an untrusted expression can cause. No input may panic or hang, and an
+//! The code that the fuzzers run on a text: all that an untrusted expression can reach. No input may panic or hang, and an
 //! accepted expression must keep the guarantees of a schedule.
 
 use everytick_domain::{

@@ -1,4 +1,4 @@
-//! Judged cases from a file: expression, zone, reference, and the five expected ticks after it.
+//! Cases from a file. Each has an expression, a zone, an instant, and the five expected ticks after the instant.
 
 use crate::{cron, next};
 

@@ -28,7 +28,7 @@ proptest! {
             Piece::Secret(name) => format!("{{{{secrets.{name}}}}}"),
         }).collect();
         prop_assert_eq!(blank(&joined), blank(&text));
-        // No text between references has one of its own.
+        // A text between two references contains no reference.
         for piece in &pieces {
             if let Piece::Text(text) = piece {
                 prop_assert!(!everytick_domain::secret::pieces(text).unwrap().iter().any(|piece| matches!(piece, Piece::Secret(_))));

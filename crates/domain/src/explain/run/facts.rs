@@ -26,8 +26,8 @@ pub struct RunFacts {
     pub attempts: Vec<Attempt>,
     /// The requests about the run, oldest first.
     pub actions: Vec<Action>,
-    /// Runs of the same job that may block this run or may have caused its skip: the open runs, and the runs recorded
-    /// shortly before and after it.
+    /// Runs of the same job that may block this run or may have caused its skip. These are the open runs, and the runs
+    /// recorded shortly before and after this run.
     pub others: Vec<RunRow>,
     /// For a waiting run: the open runs of its job. These are all runs in progress, and as many waiting runs as the
     /// overlap policy needs. `others` has only the first of them.

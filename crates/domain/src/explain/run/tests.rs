@@ -103,7 +103,7 @@ fn action(what: Did) -> Action {
 
 type Case = (&'static str, State, fn(&mut RunFacts), Reason, &'static [&'static str]);
 
-/// Situation, state of the run, change of the facts, the reason, and what the text must contain.
+/// Situation, state of the run, change of the facts, expected reason, and expected parts of the text.
 const CASES: &[Case] = &[
     (
         "jitter",

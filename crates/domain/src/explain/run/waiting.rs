@@ -1,5 +1,5 @@
-//! Why a run waits. The checks are made in this order: the run itself (due later), its job (other runs in progress),
-//! and then the queue in which it waits or the node that owns its partition.
+//! Why a run waits. The first check is the run itself (due later), and the second is its job (other runs in progress). The
+//! last check is the queue in which the run waits, or the node that owns its partition.
 
 use crate::{
     explain::{
