@@ -138,9 +138,9 @@ mod tests {
         assert!(!homes.knows("eu"));
         homes.claim(&claim);
         assert!(homes.knows("eu") && !homes.knows("us"));
-        let places: Vec<_> = (0..1_000).map(|n| homes.place(job(n), Some("eu")).unwrap()).collect();
-        assert!(places.iter().all(|place| place.claim.is_none()));
-        let mut partitions: Vec<_> = places.iter().map(|place| place.partition).collect();
+        let placements: Vec<_> = (0..1_000).map(|n| homes.place(job(n), Some("eu")).unwrap()).collect();
+        assert!(placements.iter().all(|place| place.claim.is_none()));
+        let mut partitions: Vec<_> = placements.iter().map(|place| place.partition).collect();
         partitions.sort_unstable();
         partitions.dedup();
         assert_eq!(partitions, claim.partitions().collect::<Vec<_>>());

@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_output_says_in_its_first_line_how_many_bytes_are_missing() {
+    fn the_first_line_of_a_long_output_states_how_many_bytes_are_missing() {
         for text in ["x".repeat(MAX + 1), "é".repeat(MAX), "a\n".repeat(MAX)] {
             let stored = keep(&text, 0);
             let (missing, body) = split(&stored);
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_repeated_report_is_recognized_by_what_is_stored() {
+    fn a_repeated_report_is_recognized_by_the_stored_text() {
         let long = "0123456789".repeat(MAX / 5);
         for (log, output) in [(None, "done"), (Some("one\n"), "done"), (None, &long), (Some("one\n"), &long)] {
             let stored = join(log.map(str::to_owned), Some(output.to_owned())).unwrap();

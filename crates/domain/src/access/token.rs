@@ -105,8 +105,8 @@ fn digit(value: u32) -> u8 {
 fn checksum(text: &str) -> String {
     let mut rest = crc32(text.as_bytes());
     let mut digits = [b'0'; CHECK_CHARS];
-    for place in digits.iter_mut().rev() {
-        *place = digit(rest);
+    for slot in digits.iter_mut().rev() {
+        *slot = digit(rest);
         rest /= 62;
     }
     digits.iter().map(|digit| char::from(*digit)).collect()

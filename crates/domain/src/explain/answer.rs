@@ -321,15 +321,15 @@ impl Answer<'_> {
 
     fn not_a_tick(&self, schedule: &Schedule) -> Explanation {
         let since = after(self.facts.job.created_at);
-        let (before, behind) = (schedule.last_up_to(since, before(self.at)), schedule.next_after(self.at));
-        let mut answer = self.no_tick(schedule, before, behind);
+        let (before, following) = (schedule.last_up_to(since, before(self.at)), schedule.next_after(self.at));
+        let mut answer = self.no_tick(schedule, before, following);
         if answer.kind == Kind::OutOfBounds {
             answer.details.extend(before.map(|tick| format!("the last tick was {}", self.local.both(tick))));
         }
-        Explanation { before, after: behind, ..answer }
+        Explanation { before, after: following, ..answer }
     }
 
-    fn no_tick(&self, schedule: &Schedule, before: Option<DbTime>, behind: Option<DbTime>) -> Explanation {
+    fn no_tick(&self, schedule: &Schedule, before: Option<DbTime>, following: Option<DbTime>) -> Explanation {
         let spec = self.in_force.spec.as_ref();
         if let Some(starts) = spec.and_then(|spec| spec.starts_at).filter(|starts| self.at < *starts) {
             let words = format!("no tick: the schedule starts at {}", self.text(starts));
@@ -340,7 +340,7 @@ impl Answer<'_> {
             let words = format!("no tick: the schedule {ended} at {} (ends_at)", self.text(ends));
             return self.since(Kind::OutOfBounds, &words, None, ends);
         }
-        let near = self.near(before, behind);
+        let near = self.near(before, following);
         if let Some(absent) = self.nonexistent(schedule) {
             return self.of(Kind::NotATick, &format!("no tick: {}; {near}", absent.note));
         }
@@ -376,13 +376,13 @@ impl Answer<'_> {
         Some(self.of(Kind::NotATick, &words))
     }
 
-    fn near(&self, before: Option<DbTime>, behind: Option<DbTime>) -> String {
-        match (before, behind) {
-            (Some(before), Some(behind)) => {
-                format!("the nearest ticks are {} and {}", self.text(before), self.text(behind))
+    fn near(&self, before: Option<DbTime>, following: Option<DbTime>) -> String {
+        match (before, following) {
+            (Some(before), Some(following)) => {
+                format!("the nearest ticks are {} and {}", self.text(before), self.text(following))
             }
             (Some(before), None) => format!("the last tick was {}", self.text(before)),
-            (None, Some(behind)) => format!("the first tick is {}", self.text(behind)),
+            (None, Some(following)) => format!("the first tick is {}", self.text(following)),
             (None, None) => "it has no ticks".to_owned(),
         }
     }

@@ -31,11 +31,11 @@ impl Rate {
         Self::of_ticks(jobs.into_iter().map(ticks).sum())
     }
 
-    /// The rate of `an_hour` ticks per hour, at least the minimum.
+    /// The rate of `per_hour` ticks per hour, at least the minimum.
     #[must_use]
-    pub fn of_ticks(an_hour: u64) -> Self {
+    pub fn of_ticks(per_hour: u64) -> Self {
         let seconds = Duration::from(COUNTED_OVER).as_secs_f64();
-        Self((an_hour as f64 / seconds).max(LATE_STARTS_PER_SECOND_MIN))
+        Self((per_hour as f64 / seconds).max(LATE_STARTS_PER_SECOND_MIN))
     }
 
     #[must_use]
@@ -132,9 +132,9 @@ mod tests {
         #[test]
         fn no_interval_has_more_starts_than_its_rate_allows(
             pauses in proptest::collection::vec(0_u64..5_000, 1..60),
-            an_hour in 0_u64..400_000,
+            per_hour in 0_u64..400_000,
         ) {
-            let (mut starts, rate) = (LateStarts::default(), Rate::of_ticks(an_hour));
+            let (mut starts, rate) = (LateStarts::default(), Rate::of_ticks(per_hour));
             let mut passes = Vec::new();
             for pause in &pauses {
                 starts.earn(Duration::from_millis(*pause), rate);
@@ -155,8 +155,8 @@ mod tests {
 
         /// After the computed wait there is a budget, so a backlog drains.
         #[test]
-        fn after_the_wait_there_is_a_budget(spent in 0_usize..500, an_hour in 0_u64..400_000) {
-            let (mut starts, rate) = (LateStarts::default(), Rate::of_ticks(an_hour));
+        fn after_the_wait_there_is_a_budget(spent in 0_usize..500, per_hour in 0_u64..400_000) {
+            let (mut starts, rate) = (LateStarts::default(), Rate::of_ticks(per_hour));
             starts.earn(Duration::from_secs(9), rate);
             starts.spend(spent.min(starts.budget()));
             starts.earn(starts.wait(rate) + Duration::from_micros(1), rate);

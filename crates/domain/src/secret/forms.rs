@@ -66,8 +66,8 @@ impl Forms {
     pub(super) fn at_start_of(&self, text: &[u8]) -> usize {
         // Let F be the last form that sorts before `text` or equals it. Each form that is a prefix of `text` is F or a prefix
         // of F.
-        let behind = self.sorted.partition_point(|form| form.as_slice() <= text);
-        let mut candidate = behind.checked_sub(1);
+        let count_up_to_text = self.sorted.partition_point(|form| form.as_slice() <= text);
+        let mut candidate = count_up_to_text.checked_sub(1);
         while let Some(index) = candidate {
             let Some(form) = self.sorted.get(index) else { return 0 };
             if text.starts_with(form) {
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_form_at_a_place_is_found() {
+    fn the_longest_form_at_a_position_is_found() {
         let forms = Forms::of(["aaaaaaaa", "aaaaaaaab", "aaaaaaaabbbb", "aaaaaaaac"].map(str::as_bytes));
         for (text, length) in [
             ("aaaaaaaa", 8),

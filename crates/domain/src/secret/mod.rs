@@ -252,8 +252,8 @@ mod tests {
     }
 
     #[test]
-    fn each_place_has_its_own_associated_data() {
-        let places = [
+    fn different_values_have_different_associated_data() {
+        let all_values = [
             ("a", 1, "b", 1),
             ("a", 1, "b", 2),
             ("a", 1, "bc", 1),
@@ -261,12 +261,12 @@ mod tests {
             ("ab", 1, "", 1),
             ("", 1, "ab", 1),
         ];
-        let all: std::collections::BTreeSet<_> = places
+        let all: std::collections::BTreeSet<_> = all_values
             .iter()
             .map(|(installation, tenant, name, version)| {
                 associated_data(installation, *tenant, name, Version::from_raw(*version))
             })
             .collect();
-        assert_eq!(all.len(), places.len());
+        assert_eq!(all.len(), all_values.len());
     }
 }

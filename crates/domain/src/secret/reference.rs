@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_encoded_for_their_place() {
+    fn values_are_encoded_for_the_text_around_them() {
         let value = "a b&\"\n\u{e9}";
         assert_eq!(filled("x{{ secrets.s }}y", Encoding::Plain, value.as_bytes()).unwrap(), format!("x{value}y"));
         assert_eq!(filled("q={{ secrets.s }}", Encoding::Percent, value.as_bytes()).unwrap(), "q=a%20b%26%22%0A%C3%A9");

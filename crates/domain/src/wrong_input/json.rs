@@ -27,14 +27,14 @@ const VALUES: &str =
 /// The sentence for the message of a syntax error of serde_json: where the error is, and what would be right.
 #[must_use]
 pub fn json_syntax(message: &str) -> String {
-    let (what, place) = message.rsplit_once(" at line ").unwrap_or((message, ""));
-    let place = match place.split_once(" column ") {
+    let (what, position) = message.rsplit_once(" at line ").unwrap_or((message, ""));
+    let position = match position.split_once(" column ") {
         Some((line, column)) => format!("line {line}, column {column}: "),
         None => String::new(),
     };
     let sentence =
         SENTENCES.iter().find(|(known, _)| what.starts_with(known)).map_or(VALUES, |(_, sentence)| *sentence);
-    format!("{place}{sentence}")
+    format!("{position}{sentence}")
 }
 
 #[cfg(test)]
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_syntax_error_has_its_place_and_a_remedy() {
+    fn every_syntax_error_has_its_position_and_a_remedy() {
         for (text, expected) in [
             ("{\"a\": [1", "line 1, column 8: the text ends inside a list"),
             ("{\"a\": 1", "line 1, column 7: the text ends inside an object"),

@@ -5,7 +5,7 @@ use crate::{cron, next};
 const ROWS: &str = include_str!("../data/cron_cases_sample.tsv");
 
 #[test]
-fn every_judged_case_gives_the_expected_ticks() {
+fn every_case_of_the_file_gives_the_expected_ticks() {
     let mut wrong = Vec::new();
     let mut rows = 0;
     for row in ROWS.lines().skip(1) {

@@ -91,7 +91,7 @@ fn rules_with_ordinal_weekdays_are_dates() {
 }
 
 #[test]
-fn a_rule_without_an_end_is_expanded_and_its_rest_is_named() {
+fn a_rule_without_an_end_is_expanded_up_to_a_year_that_is_reported() {
     for lines in [
         "DTSTART;VALUE=DATE:19961128\nRRULE:FREQ=YEARLY;BYMONTH=11;BYDAY=4TH",
         "DTSTART;VALUE=DATE:20251225\nRRULE:FREQ=YEARLY\nEXDATE;VALUE=DATE:20271225",
@@ -114,7 +114,7 @@ fn midnight_to_midnight_is_a_whole_day() {
 }
 
 #[test]
-fn dates_that_can_be_imported_are_imported_and_the_rest_is_named() {
+fn events_that_cannot_be_imported_are_reported_and_the_others_are_imported() {
     let text = file(
         "BEGIN:VEVENT\nDTSTART:20261224T100000Z\nSUMMARY:Lunch\nEND:VEVENT\n\
          BEGIN:VEVENT\nDTSTART;VALUE=DATE:20261225\nSUMMARY:Christmas\nRRULE:FREQ=YEARLY\nEND:VEVENT\n\

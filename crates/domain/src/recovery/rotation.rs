@@ -28,7 +28,7 @@ mod tests {
 
     use super::*;
 
-    fn turns(items: &[(i32, char)], after: Option<i32>) -> String {
+    fn order(items: &[(i32, char)], after: Option<i32>) -> String {
         let ordered = in_turn(items.to_vec(), |(tenant, _)| TenantId::from_raw(*tenant), after.map(TenantId::from_raw));
         ordered.into_iter().map(|(_, name)| name).collect()
     }
@@ -39,9 +39,9 @@ mod tests {
         for (after, expected) in
             [(None, "apxbqc"), (Some(1), "pxaqbc"), (Some(2), "xapbqc"), (Some(3), "apxbqc"), (Some(9), "apxbqc")]
         {
-            assert_eq!(turns(&items, after), expected, "after {after:?}");
+            assert_eq!(order(&items, after), expected, "after {after:?}");
         }
-        assert_eq!(turns(&[], Some(1)), "");
+        assert_eq!(order(&[], Some(1)), "");
     }
 
     proptest! {
