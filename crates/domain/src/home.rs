@@ -82,7 +82,7 @@ impl Homes {
             .find(|block| !self.regions.contains_key(block))
             .ok_or_else(|| {
                 let message = format!(
-                    "{region:?} would be one too many: jobs of {} regions exist already, and a cluster supports no more home regions",
+                    "{region:?} is a new home region, but the cluster already has {}, the most that it supports; use one of these",
                     self.regions.len()
                 );
                 Invalid::new("home_region", message)
@@ -156,7 +156,10 @@ mod tests {
         assert_eq!(homes.regions.len(), usize::from(BLOCKS));
         let refused = homes.place(job(1), Some("one-more")).unwrap_err();
         assert_eq!(refused.field, "home_region");
-        assert!(refused.message.contains("\"one-more\" would be one too many: jobs of 16 regions"), "{refused}");
+        assert!(
+            refused.message.contains("\"one-more\" is a new home region, but the cluster already has 16"),
+            "{refused}"
+        );
         assert!(homes.place(job(1), Some("r0")).is_ok() && homes.place(job(1), None).is_ok());
     }
 

@@ -84,8 +84,8 @@ impl Rotations {
         let own = usize::from(!overlap.is_zero());
         if before + own + 1 > CHAIN_VALID_MAX {
             return refused(format!(
-                "{} tokens would be valid in its place, at most {CHAIN_VALID_MAX} may; wait for the end of an overlap, revoke \
-                 an earlier token, or write a shorter overlap",
+                "after the rotation, {} tokens of this chain of rotations would be valid, but at most {CHAIN_VALID_MAX} may be; \
+                 wait for the end of an overlap, revoke an earlier token, or write an overlap of 0s",
                 before + own + 1
             ));
         }

@@ -73,7 +73,7 @@ pub fn uses(spec: &JobSpec) -> Result<Vec<Use>, Vec<Invalid>> {
         found.nowhere(&format!("labels.{key}"), value);
     }
     if spec.payload_secrets && SecretKind::of(TargetKind::of(&spec.target)).is_none() {
-        let why = format!("needs an http or shell target; workers of {kind} jobs receive the payload as it is");
+        let why = format!("needs an http or shell target; workers of {kind} jobs receive the payload unchanged");
         found.wrong.push(Invalid::new("payload_secrets", why));
     }
     if found.uses.len() > REFERENCES_MAX {
@@ -144,7 +144,7 @@ impl Found {
             let why = match SecretKind::of(TargetKind::of(&spec.target)) {
                 Some(_) => "refers to a secret; set payload_secrets to true to fill it in",
                 None => {
-                    "refers to a secret, but workers receive the payload as it is; give the secret to the worker instead"
+                    "refers to a secret, but workers receive the payload unchanged; give the secret to the worker instead"
                 }
             };
             self.wrong.push(Invalid::new("payload", why));

@@ -11,7 +11,7 @@ pub fn os_error(error: &Error) -> String {
         ErrorKind::IsADirectory => "it is a directory; name a file".to_owned(),
         ErrorKind::NotADirectory => "a part of the path is not a directory".to_owned(),
         ErrorKind::InvalidData => "it is not UTF-8 text".to_owned(),
-        ErrorKind::ConnectionRefused => "nothing listens there".to_owned(),
+        ErrorKind::ConnectionRefused => "no server listens at this address".to_owned(),
         ErrorKind::TimedOut => "it did not answer in time".to_owned(),
         ErrorKind::StorageFull => "the disk is full".to_owned(),
         ErrorKind::ReadOnlyFilesystem => "the file system is read-only".to_owned(),
