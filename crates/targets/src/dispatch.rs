@@ -26,7 +26,7 @@ pub struct Dispatch {
     pub payload: Option<String>,
     pub timeout: Span,
     pub target: TargetSpec,
-    /// With it, the receiver may extend, log and settle this claim over the API. It is a secret.
+    /// The credential with which the receiver may extend, log and settle this claim over the API. It is a secret.
     pub run_token: Option<String>,
 }
 

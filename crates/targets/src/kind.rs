@@ -29,7 +29,7 @@ pub trait Kind: Sized + Send + Sync {
         Vec::new()
     }
 
-    /// What a delivery needs and not every node provides, as far as the definition shows.
+    /// What a delivery needs that not every node provides; `None` if the definition does not show such a need.
     fn needs(_: &Self::Spec) -> Option<Needs> {
         None
     }

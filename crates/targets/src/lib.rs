@@ -1,4 +1,5 @@
-//! Delivers runs: a [`Dispatch`] goes in, an [`Outcome`] comes out. Targets know no store; the engine decides on retries.
+//! Delivers runs: a [`Dispatch`] goes in, an [`Outcome`] comes out. Targets do not access the store. The engine decides on
+//! retries.
 //!
 //! Each kind of target has a folder: its form in the API and its CLI flags (`spec`), its checks (`validate`) and its delivery
 //! (`deliver`). `for_each_target_kind!` of the domain lists the kinds.
@@ -113,7 +114,8 @@ macro_rules! define {
             under_target(spec, found)
         }
 
-        /// What a job with this target needs, as far as its definition shows.
+        /// What a delivery to this target needs that not every node provides; `None` if its definition does not show such a
+        /// need.
         #[must_use]
         pub fn needs(spec: &TargetSpec) -> Option<Needs> {
             match spec { $(TargetSpec::$variant(spec) => $name::$variant::needs(spec),)* }

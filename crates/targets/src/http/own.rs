@@ -1,5 +1,5 @@
-//! The addresses on which the nodes of the cluster serve their API. No webhook is sent there, whatever the operator allows: a job
-//! could otherwise change other jobs through its own node.
+//! The addresses on which the nodes of the cluster serve their API. No webhook is sent there, even if the operator allows the
+//! address range: a job could otherwise change other jobs through its own node.
 
 use std::{
     net::{IpAddr, SocketAddr},

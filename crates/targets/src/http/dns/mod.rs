@@ -159,7 +159,7 @@ impl Lookups {
             let mut known = self.known();
             return known.answer(name, now()).unwrap_or_else(|| Err(known.without_permit(name, now())));
         };
-        // Another lookup of the name may have ended meanwhile.
+        // Another lookup of the name may have ended during the wait.
         if let Some(answer) = self.known().answer(name, now()) {
             return answer;
         }
@@ -238,8 +238,8 @@ fn names_no_descriptor(error: &NetError) -> bool {
     matches!(error, NetError::Io(error) if is_out_of_descriptors(error.as_ref()))
 }
 
-/// Whether this process can open one more file. The resolver queries several servers for two kinds of address and reports only one
-/// of the errors, so a lookup that lacked a descriptor may report another reason.
+/// Whether this process can open one more file. The resolver queries several servers for two kinds of address and reports only
+/// one error. So a lookup that lacked a descriptor may report another reason.
 fn has_descriptor() -> bool {
     UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).err().is_none_or(|error| !is_out_of_descriptors(&error))
 }
