@@ -1,5 +1,5 @@
-//! Credentials at the start of a node: the bootstrap token of a container, and the tokens by which the user who runs a node with
-//! `--enable-shell` keeps using it without a login.
+//! Creates credentials when a node starts: the bootstrap token from a file, and the tokens of the user who runs a node with
+//! `--enable-shell`. So that user needs no login.
 
 use std::{fs, path::Path};
 
@@ -32,7 +32,7 @@ pub(crate) const fn mode(settings: &Settings) -> AuthMode {
     }
 }
 
-/// Whether callers of this node can let it run commands.
+/// Whether callers of the API can make this node run commands.
 const fn runs_commands(settings: &Settings) -> bool {
     settings.enable_shell && settings.roles.api
 }
@@ -79,7 +79,8 @@ async fn bootstrap(
         Err(StoreError::Conflict(why)) if store.auth_required().await? => {
             tracing::info!("--bootstrap-token-file is ignored, another node was faster: {why}");
         }
-        // Without the token, this node would serve requests without a credential, which the file was to prevent.
+        // Without the token, this node would serve requests without a credential, which the operator wants to prevent with
+        // the file.
         Err(StoreError::Conflict(why)) => return Err(wrong(format!("the token could not be created: {why}")).into()),
         Err(error) => return Err(error).context("could not create the bootstrap token"),
     }
@@ -138,7 +139,7 @@ async fn own_tokens(
     Ok(())
 }
 
-/// The entry with this node's valid token, under whatever address it was stored.
+/// The entry with this node's valid token, stored under any address.
 async fn known(stored: &Stored, store: &dyn Store, name: &str) -> anyhow::Result<Option<Entry>> {
     for entry in stored.servers.values() {
         let Ok(token) = Token::parse(&entry.token) else { continue };

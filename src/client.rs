@@ -124,7 +124,7 @@ impl Client {
     }
 }
 
-/// Reads `--server`. An error says how to write it.
+/// Reads `--server`. An error contains an example.
 pub(crate) fn server(address: &str, certificates: Certificates) -> anyhow::Result<Server> {
     check_address(address).map_err(|wrong| Failure::usage(format!("--server: {wrong}")))?;
     Server::new(address, certificates).map_err(usage)

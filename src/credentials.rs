@@ -1,5 +1,5 @@
 //! The credentials of this user: one token for each server, in a file that only this user can read. A token is sent only to its
-//! server, over plain http only to this machine, and over a Unix socket only to a process of this user or of root.
+//! server. Over plain http it is sent only to this machine, and over a Unix socket only to a process of this user or of root.
 
 use std::{
     collections::BTreeMap,
@@ -54,8 +54,8 @@ impl Credential {
         self.worker_token.as_deref().or(self.token.as_deref())
     }
 
-    /// The credential for a server: the variable, if the server is named next to it, else the entry of the file. A variable
-    /// without a server would send the token to whatever the settings name.
+    /// The credential for a server: the variable if `named`, else the entry of the file. `named` means that a flag or a
+    /// variable names the server. Otherwise a settings file could choose the server that receives the token of the variable.
     pub(crate) fn find(server: &Server, named: bool) -> Result<Self, Failure> {
         let found = match std::env::var(TOKEN_VARIABLE) {
             Ok(text) if named => {
@@ -259,7 +259,7 @@ mod tests {
         if own != ROOT {
             return;
         }
-        // The tests run as root, whose files every user trusts. Give the file to somebody else.
+        // The tests run as root, whose files all users trust. So change the owner of the file.
         std::os::unix::fs::chown(socket.path(), Some(12_345), None).unwrap();
         for user in [ROOT, 1_000] {
             let refused = check_owner(socket.path(), user).unwrap_err().to_string();

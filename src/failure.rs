@@ -79,8 +79,8 @@ fn causes(error: &anyhow::Error) -> String {
     text
 }
 
-/// Writes `error: ...` as the last line before the process ends. During `serve` the line goes through the log queue: a log
-/// thread that is blocked in a write keeps stderr locked, and a direct write would wait for that lock.
+/// Writes `error: ...` as the last line before the process ends. During `serve` the line goes through the log queue. A log
+/// thread that is blocked in a write keeps stderr locked, so a direct write would wait for that lock.
 pub(crate) fn last_line(message: &str) {
     let text = output::error_text(message);
     if !logging::last_line(&text) {

@@ -18,7 +18,7 @@ use crate::{config::Listen, failure::Failure};
 
 /// The lock file of a socket is for the server's user alone.
 const LOCK_MODE: u32 = 0o600;
-/// A symlink in the place of the lock file could let the server write to another file.
+/// If the path of the lock file were a symlink, the server could write to another file.
 const NO_FOLLOW: i32 = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
 /// Members of the socket's group may connect; the server then checks the user of each peer.
 const SOCKET_MODE: u32 = 0o660;
@@ -89,8 +89,8 @@ async fn bind_tcp(address: SocketAddr) -> anyhow::Result<TcpListener> {
     })
 }
 
-/// A process that was killed leaves its socket file. It is removed only if no process listens on it. A lock makes servers that
-/// start at the same time follow each other: otherwise one could remove the socket that the other has just bound.
+/// Binds a socket. Removes the socket file of a killed process, but only if no process listens on it. A lock serializes servers
+/// that start at the same time. Otherwise one server could remove the socket that the other has just bound.
 fn bind_unix(path: &Path) -> anyhow::Result<(UnixListener, SocketFile)> {
     let shown = path.display();
     let lock = SocketLock::take(path)?;
@@ -153,7 +153,8 @@ impl SocketLock {
                 ),
                 Err(TryLockError::Error(error)) => return Err(failed(error)),
             }
-            // The last owner removed the file after it was opened here: a third process may have made and locked another one.
+            // The previous owner may have removed the file after this process opened it. Then another process can create and
+            // lock a new file. So check that the path still names the locked file.
             let locked = file.metadata().map_err(failed)?.ino();
             if fs::symlink_metadata(&path).is_ok_and(|found| found.ino() == locked) {
                 return Ok(Self { path, _file: file });

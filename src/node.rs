@@ -63,7 +63,7 @@ pub(crate) async fn start(
     stopping: CancellationToken,
 ) -> anyhow::Result<Running> {
     let (listeners, metrics_listener) = (std::mem::take(&mut bound.listeners), bound.metrics.take());
-    // No webhook of the cluster may connect to them.
+    // Webhooks of the cluster may not connect to these addresses.
     let addresses = bound.addresses.as_slice();
     let metrics = telemetry::start()?;
     tokio::spawn(telemetry::upkeep(metrics.clone()));
@@ -223,8 +223,8 @@ impl Node {
     }
 }
 
-/// The next ticks for the banner, in order. A cursor is a lower bound of the job's next tick, so reading jobs in the order of
-/// their cursors can stop when the cursors have passed the ticks found. Reads at most [`JOBS_READ_MAX`] jobs.
+/// The next ticks for the banner, in order. Reads jobs in the order of their cursors. A cursor is a lower bound of the
+/// job's next tick, so reading stops when the cursors have passed the ticks found. Reads at most [`JOBS_READ_MAX`] jobs.
 async fn next_ticks(store: &dyn Store) -> anyhow::Result<Vec<NextTick>> {
     let now = store.now().await?;
     let (mut found, mut read, mut after) = (Vec::new(), 0, None);
@@ -290,7 +290,8 @@ async fn connect(url: &str, options: PostgresOptions, limits: Limits) -> Result<
     }
 }
 
-/// Wakes the loops when another node notifies. Notifications are hints: the polls find what a lost one announced.
+/// Wakes the loops when another node notifies. Notifications are hints. If one is lost, the next poll finds the
+/// change.
 async fn listen(store: Arc<PostgresStore>, hints: Hints) {
     loop {
         match store.listen().await {

@@ -214,7 +214,7 @@ impl Text {
     pub(crate) fn strong(text: impl Into<String>) -> Self {
         Self::new(text, Tone::Strong)
     }
-    /// In a pipe, control characters of the text stay as they are.
+    /// In a pipe, control characters of the text are not changed.
     pub(crate) fn raw(self) -> Self {
         Self { is_raw: true, ..self }
     }

@@ -10,7 +10,7 @@ use crate::config::DatabaseUrl;
 /// The database file, in its own directory. An interrupted benchmark removes the directory. So a connection that is
 /// still being opened cannot create the file again afterwards.
 const FILE: &str = "bench.db";
-/// Removing is repeated, because another task may create a file in the directory meanwhile.
+/// Removing is repeated, because another task may create a file in the directory at the same time.
 const REMOVE_TRIES: usize = 10;
 
 #[derive(Clone, Debug)]

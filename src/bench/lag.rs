@@ -1,5 +1,5 @@
-//! `bench lag` and `bench burst`: measure the time from tick to dispatch, at a steady rate and for many jobs due at one
-//! instant, among idle jobs.
+//! `bench lag` and `bench burst`: measure the time from tick to dispatch among idle jobs. `lag` measures a steady rate, and
+//! `burst` many jobs that are due at one instant.
 
 use std::{sync::Arc, time::Duration};
 

@@ -1,6 +1,6 @@
-//! `bench life`: measures whole runs (tick, claim, dispatch, settle) through the real engine. The runs go to
-//! a target that does nothing, to an HTTP sink in another process (compared with a bare client), or to workers that claim over
-//! HTTP from a server.
+//! `bench life`: measures whole runs (tick, claim, dispatch, settle) through the real engine. The runs go to a target that
+//! does nothing, to an HTTP sink in another process, or to workers that claim over HTTP from a server. The rate of the sink is
+//! compared with that of a client without a scheduler.
 
 use std::{
     sync::{

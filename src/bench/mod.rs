@@ -1,6 +1,6 @@
 //! `everytick bench`: measures the speed of this release on the user's machine and database. Each benchmark works in its own
-//! schema or file. It first measures the rate of plain inserts there (the limit), because machines, and one machine at two
-//! moments, differ more than releases do.
+//! schema or file. It first measures the rate of plain inserts there (the limit). The speed differs more between machines,
+//! and between two moments on one machine, than between releases.
 
 mod child;
 mod cron;

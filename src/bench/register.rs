@@ -1,5 +1,5 @@
-//! `bench register`: measures registered jobs per second through the batch API of a real server and through the store, the
-//! size of a job on disk, and the memory of the server.
+//! `bench register`: measures registered jobs per second, through the batch API of a real server and through the store. Also
+//! measures the size of a job on disk, and the memory of the server.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
 //! `bench tick`: measures recorded ticks per second through the real scheduler: timers, cron evaluation, the recording
-//! statement with its checks, and cursors raised in the background. Runs are born claimed and are not delivered.
+//! statement with its checks, and cursors raised in the background. Runs are inserted already claimed and are not delivered.
 
 use std::time::Duration;
 

@@ -56,8 +56,8 @@ impl Seconds {
     }
 }
 
-/// Runs the loops of a node, but only counts its deliveries and drops them: the measurement ends when the tick is recorded
-/// and its run is claimed.
+/// Runs the loops of a node, but counts its deliveries and drops them. The measurement ends when the tick is recorded and
+/// its run is claimed.
 #[derive(Debug)]
 pub(super) struct CountingSpawn {
     started: AtomicBool,

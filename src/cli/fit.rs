@@ -91,7 +91,7 @@ pub(super) struct Column {
     header: String,
     cells: Vec<Text>,
     least: Option<usize>,
-    /// Also without a text in it.
+    /// Whether the column is shown even if no cell has a text.
     is_kept: bool,
 }
 

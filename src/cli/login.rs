@@ -103,7 +103,7 @@ impl Logout {
     }
 }
 
-/// The caller, as the server knows it.
+/// The caller, as GET /api/v1/me describes it.
 #[derive(Debug, Deserialize)]
 struct Me {
     actor: String,

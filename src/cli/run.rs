@@ -397,7 +397,7 @@ fn print_run(out: Output, run: RunView) -> anyhow::Result<()> {
     ])?)
 }
 
-/// Instead of the worker of an attempt to which the receiver answered 202.
+/// The table shows this as the worker of an attempt to which the receiver answered 202.
 const ACCEPTED: &str = "receiver (202)";
 
 fn print_attempts(out: Output, answer: Page) -> anyhow::Result<()> {
@@ -458,8 +458,8 @@ impl RunView {
         reason.map(|reason| reason_words(reason, None)).unwrap_or_default()
     }
 
-    /// Whether a receiver has answered 202 to this attempt. Then the node that sent it is known, and `worker` is the kind of target; a
-    /// run that a worker claimed has no node.
+    /// Whether a receiver has answered 202 to this attempt. Such an attempt has both a node and a worker, and
+    /// `worker` is the kind of target. A run that a worker claimed has no node.
     fn is_accepted(&self) -> bool {
         self.node.is_some() && self.worker.is_some()
     }

@@ -1,6 +1,6 @@
 //! What `--from` and `--to` of a list of runs mean: they select by the time at which a run is listed. That is its tick or request.
 //! Runs of a backfill are listed one hour before its creation, so that a page of the list reads a bounded part of the history. The
-//! notes here say so when it matters.
+//! notes here explain this when it affects the list.
 
 use everytick_domain::{job::LATE_AFTER_MAX, time::DbTime};
 use serde::Deserialize;

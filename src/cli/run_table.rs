@@ -8,14 +8,16 @@ use super::{
 };
 use crate::output::{Output, Text};
 
-/// The space for notes that is worth leaving out other columns, the least space for notes, and for names.
+/// With less space for notes than this, a narrower layout leaves out other columns.
 const NOTE_WANTED: usize = 28;
+/// The least space for notes in the other layouts.
 const NOTE_MIN: usize = 14;
-/// The space for notes beside a whole name: enough for an exit code.
+/// The least space for notes if the names are whole: enough for an exit code.
 const NOTE_LEAST: usize = 11;
+/// The least space for the name of a job.
 const JOB_MIN: usize = 8;
 
-/// Layouts, the widest first. Each gives up what is less useful than the reason of a failure.
+/// Layouts, the widest first. Each leaves out columns or precision that are less useful than the reason of a failure.
 const LAYOUTS: [Shown; 6] = [
     Shown { took: true, precision: Precision::Seconds, note_min: NOTE_WANTED, job_min: None },
     Shown { took: false, precision: Precision::Seconds, note_min: NOTE_WANTED, job_min: None },
@@ -60,8 +62,8 @@ fn layout(out: Output, runs: &[RunView], shown: Shown) -> Layout {
     Layout::of(columns)
 }
 
-/// What the table shows about a run besides its state: an unusual cause, repeated attempts, the author of the cancellation,
-/// the reason of the skip or failure. A brief note of a run with a reason is only that.
+/// The note of a run: the reason of the skip or failure, repeated attempts, an unusual cause, and the author of the
+/// cancellation. A brief note has only the reason, if there is one.
 fn note(out: Output, run: &RunView, is_brief: bool) -> String {
     let cause = (run.cause != "tick").then(|| run.cause.clone());
     let attempt = (run.attempt > 1).then(|| format!("attempt {}", run.attempt));
@@ -73,7 +75,7 @@ fn note(out: Output, run: &RunView, is_brief: bool) -> String {
     if is_brief && !reason.is_empty() {
         return reason;
     }
-    // The reason comes first: what follows it is cut.
+    // The reason comes first, because a long note is cut at its end.
     let parts = [Some(reason), attempt, cause, by].into_iter().flatten().filter(|part| !part.is_empty());
     parts.collect::<Vec<_>>().join(", ")
 }

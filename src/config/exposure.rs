@@ -1,5 +1,5 @@
-//! Which listeners are allowed: other hosts reach a TCP listener that is not on a loopback address, so it needs credentials, an
-//! encrypted connection, and a name.
+//! Which listeners are allowed. Other hosts can reach a TCP listener that is not on a loopback address. Such a listener needs
+//! credentials, an encrypted connection, and a public URL.
 
 use super::Listen;
 

@@ -78,7 +78,7 @@ pub(crate) struct File {
     owner: Option<u32>,
 }
 
-/// Where the keys are set, for errors that are found after the file was read.
+/// The lines on which keys are set, for errors that are found after the file was read.
 #[derive(Debug, Default)]
 pub(super) struct Places {
     path: PathBuf,
@@ -126,8 +126,8 @@ impl File {
         }
     }
 
-    /// Removes the settings of client commands, and returns a warning for each. For the file in the working directory: whoever
-    /// wrote it could otherwise choose the server that receives the user's token.
+    /// Removes the settings of client commands, and returns a warning for each. Called for the file in the working directory:
+    /// its author, perhaps another user, could otherwise choose the server that receives the user's token.
     pub(crate) fn ignore_client_keys(&mut self) -> Vec<String> {
         let ignored = [
             ("server", self.server.take().is_some()),
@@ -159,7 +159,7 @@ impl File {
 
 const ROOT: u32 = 0;
 
-/// The text of the file and its owner, of one file even if it is replaced meanwhile.
+/// The text and the owner of a file. Both come from the same file, even if it is replaced during the call.
 fn read(path: &Path) -> io::Result<(String, u32)> {
     let mut file = fs::File::open(path)?;
     let mut text = String::new();

@@ -27,7 +27,7 @@ pub(crate) struct TlsSettings {
 }
 
 impl TlsSettings {
-    /// `None` without a certificate. Settings that need each other are refused alone.
+    /// `None` without a certificate. A setting without the other settings that it needs is refused.
     pub(crate) fn files(self) -> Result<Option<TlsFiles>, Failure> {
         let client_auth = self.client_auth.unwrap_or_default();
         let wrong = |message: &str| Err(Failure::usage(message));

@@ -5,7 +5,7 @@
 //! thread. When the queue is full, lines are dropped, and the log reports how many.
 //!
 //! A blocked thread keeps stderr locked. Once the log has started, all other code writes through the queue, even the last
-//! line before the process ends: a direct write to stderr would wait for that lock without a limit.
+//! line before the process ends. A direct write to stderr would wait for that lock without a limit.
 
 use std::{
     io::{self, Write},

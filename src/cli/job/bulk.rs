@@ -79,10 +79,11 @@ pub(crate) struct Command<'a> {
 /// What a command does with the open runs of its jobs, and so what its dry run lists.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum OpenRuns {
+    /// The command does not change the open runs. A dry run does not list them.
     Untouched,
-    /// It cancels them, besides what it does to the job: a dry run counts them.
+    /// The command changes the job and also cancels its open runs. A dry run counts the open runs.
     Cancelled,
-    /// It does nothing else: a dry run also leaves out jobs that have none.
+    /// The command only cancels open runs. A dry run counts them, and leaves out jobs without open runs.
     Only,
 }
 
@@ -165,7 +166,7 @@ impl Selection {
     }
 }
 
-/// The number of open runs of each job. Leaves out jobs without any if the command is only about open runs.
+/// The number of open runs of each job. Under [`OpenRuns::Only`], leaves out jobs without open runs.
 async fn count_open_runs(client: &Client, jobs: &mut Page, how: OpenRuns) -> anyhow::Result<Vec<OpenCount>> {
     let (mut kept, mut counts) = (Vec::new(), Vec::new());
     for job in std::mem::take(&mut jobs.items) {

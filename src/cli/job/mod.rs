@@ -369,8 +369,8 @@ impl Create {
     }
 }
 
-/// What a list of jobs shows. In a narrow terminal, the target is left out first, because a name often tells it; the last run keeps
-/// its state and its time.
+/// The columns and precision of a list of jobs. In a narrow terminal, the target is left out before the time of the last run,
+/// because the name of a job often describes its target.
 #[derive(Clone, Copy, Debug)]
 struct Shown {
     precision: Precision,
