@@ -32,7 +32,7 @@ use crate::{
 pub(crate) use address::{AddressRange, DnsServer, Listen, ListenKey};
 pub(crate) use database::{DatabaseSource, DatabaseUrl, database};
 pub(crate) use file::File;
-use file::Places;
+use file::KeyLines;
 pub(crate) use tls::{TlsClientAuth, TlsSettings};
 
 pub(crate) const FILE_DEFAULT: &str = "everytick.toml";
@@ -103,7 +103,7 @@ impl Settings {
     pub(crate) fn resolve(flags: ServeFlags, mut file: File) -> Result<Self, Failure> {
         let flags_source = DatabaseSource { url: flags.database_url, url_file: flags.database_url_file };
         let database = database(flags_source, flags.data_dir, &file)?;
-        let mut named = Named { places: std::mem::take(&mut file.places), from_file: BTreeSet::new() };
+        let mut named = Named { key_lines: std::mem::take(&mut file.key_lines), from_file: BTreeSet::new() };
         let roles = {
             let roles = named.pick("roles", flags.roles, file.roles).unwrap_or_default();
             Roles::read(&roles, &named.of("roles"))?
@@ -265,7 +265,7 @@ impl Settings {
 
 /// Names settings as the user wrote them: the flag, or the file, the line and the key.
 struct Named {
-    places: Places,
+    key_lines: KeyLines,
     from_file: BTreeSet<&'static str>,
 }
 
@@ -279,7 +279,7 @@ impl Named {
     }
 
     fn of(&self, key: &str) -> String {
-        if self.from_file.contains(key) { self.places.of(key) } else { format!("--{}", key.replace('_', "-")) }
+        if self.from_file.contains(key) { self.key_lines.of(key) } else { format!("--{}", key.replace('_', "-")) }
     }
 }
 

@@ -93,7 +93,7 @@ async fn bind_tcp(address: SocketAddr) -> anyhow::Result<TcpListener> {
 /// that start at the same time. Otherwise one server could remove the socket that the other has just bound.
 fn bind_unix(path: &Path) -> anyhow::Result<(UnixListener, SocketFile)> {
     let shown = path.display();
-    let lock = SocketLock::take(path)?;
+    let lock = SocketLock::acquire(path)?;
     let failed = |what: &str, error: io::Error| anyhow::Error::new(error).context(format!("could not {what} {shown}"));
     match fs::symlink_metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => {}
@@ -136,7 +136,7 @@ struct SocketLock {
 }
 
 impl SocketLock {
-    fn take(socket: &Path) -> anyhow::Result<Self> {
+    fn acquire(socket: &Path) -> anyhow::Result<Self> {
         let mut path = socket.as_os_str().to_owned();
         path.push(".lock");
         let path = PathBuf::from(path);
@@ -231,7 +231,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("api.sock");
         drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
-        let other = SocketLock::take(&path).unwrap();
+        let other = SocketLock::acquire(&path).unwrap();
         let refused = bind_unix(&path).unwrap_err().to_string();
         assert!(refused.contains("is in use") && path.exists(), "{refused}");
         drop(other);

@@ -48,13 +48,13 @@ impl NodeView {
 
 /// The jobs from the roots down, each with the branch characters before its name.
 pub(crate) fn tree(nodes: &[NodeView]) -> Vec<(String, &NodeView)> {
-    let place = |name: &str| nodes.iter().position(|node| node.job == name);
+    let position = |name: &str| nodes.iter().position(|node| node.job == name);
     // Parents precede their children in the list. Under its last parent, a job follows all its parents.
     let above: Vec<Option<usize>> = nodes
         .iter()
         .enumerate()
         .map(|(own, node)| {
-            node.parents.iter().filter_map(|parent| place(&parent.job)).filter(|parent| *parent < own).max()
+            node.parents.iter().filter_map(|parent| position(&parent.job)).filter(|parent| *parent < own).max()
         })
         .collect();
     let below =
@@ -65,8 +65,8 @@ pub(crate) fn tree(nodes: &[NodeView]) -> Vec<(String, &NodeView)> {
     while let Some((node, own, indent)) = next.pop() {
         lines.push((own, &nodes[node]));
         let children = below(Some(node));
-        for (place, child) in children.iter().enumerate().rev() {
-            let (branch, rest) = if place + 1 == children.len() { ("└─ ", "   ") } else { ("├─ ", "│  ") };
+        for (index, child) in children.iter().enumerate().rev() {
+            let (branch, rest) = if index + 1 == children.len() { ("└─ ", "   ") } else { ("├─ ", "│  ") };
             next.push((*child, format!("{indent}{branch}"), format!("{indent}{rest}")));
         }
     }

@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn negative_values_reach_their_flag_and_commands_of_jobs_stay_as_they_are() {
+    fn negative_values_reach_their_flag_and_commands_of_jobs_are_not_changed() {
         let joined = |line: &str| -> Vec<String> {
             let args = std::iter::once("everytick").chain(line.split(' ')).map(OsString::from);
             join_negative(args.collect()).into_iter().skip(1).map(|arg| arg.into_string().unwrap()).collect()

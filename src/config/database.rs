@@ -114,10 +114,10 @@ impl DatabaseSource {
 /// The database that flags and variables name, else the one in the settings file, else the file in the data directory.
 pub(crate) fn database(flags: DatabaseSource, data_dir: Option<PathBuf>, file: &File) -> Result<DatabaseUrl, Failure> {
     let file_source = DatabaseSource { url: file.database_url.clone(), url_file: file.database_url_file.clone() };
-    let places = ["database_url", "database_url_file"].map(|key| file.places.of(key));
+    let key_lines = ["database_url", "database_url_file"].map(|key| file.key_lines.of(key));
     let url = match flags.read(["--database-url", "--database-url-file"])? {
         Some(url) => Some(url),
-        None => file_source.read([&places[0], &places[1]])?,
+        None => file_source.read([&key_lines[0], &key_lines[1]])?,
     };
     Ok(url.unwrap_or_else(|| {
         let data_dir = data_dir.or_else(|| file.data_dir.clone()).unwrap_or_else(|| PathBuf::from(DATA_DIR_DEFAULT));

@@ -72,7 +72,7 @@ pub(crate) struct File {
     pub(crate) log_format: Option<LogFormat>,
     pub(crate) log_level: Option<LogLevel>,
     #[serde(skip)]
-    pub(super) places: Places,
+    pub(super) key_lines: KeyLines,
     /// The user who owns the file.
     #[serde(skip)]
     owner: Option<u32>,
@@ -80,12 +80,12 @@ pub(crate) struct File {
 
 /// The lines on which keys are set, for errors that are found after the file was read.
 #[derive(Debug, Default)]
-pub(super) struct Places {
+pub(super) struct KeyLines {
     path: PathBuf,
     lines: BTreeMap<String, usize>,
 }
 
-impl Places {
+impl KeyLines {
     /// `everytick.toml: line 3: lease`
     pub(super) fn of(&self, key: &str) -> String {
         let line = self.lines.get(key).map(|line| format!("line {line}: ")).unwrap_or_default();
@@ -103,7 +103,7 @@ impl File {
                     let lines: Vec<String> = wrong.iter().map(|line| format!("{}: {line}", path.display())).collect();
                     Failure::usage(lines.join("\n"))
                 })?;
-                file.places.path = path.to_owned();
+                file.key_lines.path = path.to_owned();
                 file.owner = Some(owner);
                 Ok(file)
             }
@@ -121,7 +121,7 @@ impl File {
             None => Ok(()),
             Some(owner) => Err(Failure::usage(format!(
                 "{}: the file belongs to the user with the id {owner}; it must belong to the user of the server ({own}) or to root",
-                self.places.path.display()
+                self.key_lines.path.display()
             ))),
         }
     }
@@ -138,7 +138,7 @@ impl File {
             ("utc", self.utc.take().is_some()),
         ];
         let warning = |key: &str| {
-            let (flag, at) = (key.replace('_', "-"), self.places.of(key));
+            let (flag, at) = (key.replace('_', "-"), self.key_lines.of(key));
             format!("warning: {at} is ignored in the working directory; write --{flag}, or name the file with --config")
         };
         ignored.iter().filter(|(_, is_set)| *is_set).map(|(key, _)| warning(key)).collect()
@@ -153,7 +153,7 @@ impl File {
         }
         let lines = table.keys().filter_map(|key| Some((key.clone(), line_of(text, key)?))).collect();
         let file = table.try_into().map_err(|error: toml::de::Error| vec![error.message().to_owned()])?;
-        Ok(Self { places: Places { path: PathBuf::from(FILE_DEFAULT), lines }, ..file })
+        Ok(Self { key_lines: KeyLines { path: PathBuf::from(FILE_DEFAULT), lines }, ..file })
     }
 }
 

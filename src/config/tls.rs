@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn settings_that_need_each_other_are_refused_alone() {
+    fn a_setting_without_the_settings_that_it_needs_is_refused() {
         let files = |given: [bool; 3], client_auth: Option<TlsClientAuth>| {
             let [cert, key, client_ca] = given.map(|given| given.then(|| PathBuf::from("f")));
             TlsSettings { cert, key, client_ca, client_auth }.files().map_err(|failure| failure.to_string())

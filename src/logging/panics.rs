@@ -13,15 +13,15 @@ pub(super) fn install(format: LogFormat) {
 
 fn line(format: LogFormat, info: &PanicHookInfo<'_>) -> String {
     let what = info.payload_as_str().unwrap_or("unknown cause");
-    let place = info.location().map(ToString::to_string).unwrap_or_default();
+    let location = info.location().map(ToString::to_string).unwrap_or_default();
     let thread = thread::current().name().unwrap_or("unnamed").to_owned();
     // Empty unless RUST_BACKTRACE is set.
     let backtrace = Some(Backtrace::capture().to_string()).filter(|text| text.contains('\n'));
-    render(format, &SystemClock.now().to_string(), &thread, &place, what, backtrace.as_deref())
+    render(format, &SystemClock.now().to_string(), &thread, &location, what, backtrace.as_deref())
 }
 
-fn render(format: LogFormat, now: &str, thread: &str, place: &str, what: &str, backtrace: Option<&str>) -> String {
-    let message = format!("thread {thread} panicked at {place}: {what}");
+fn render(format: LogFormat, now: &str, thread: &str, location: &str, what: &str, backtrace: Option<&str>) -> String {
+    let message = format!("thread {thread} panicked at {location}: {what}");
     match format {
         LogFormat::Text => {
             let backtrace = backtrace.map(|text| format!("\n{text}")).unwrap_or_default();
