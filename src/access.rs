@@ -77,7 +77,7 @@ async fn bootstrap(
     match store.create_token(&Actor::local("local"), &Creator::First, new).await {
         Ok(_) => tracing::info!("created the token {BOOTSTRAP:?} with the role admin from --bootstrap-token-file"),
         Err(StoreError::Conflict(why)) if store.auth_required().await? => {
-            tracing::info!("--bootstrap-token-file is ignored, another node was faster: {why}");
+            tracing::info!("--bootstrap-token-file is ignored, because another node has created a credential: {why}");
         }
         // Without the token, this node would serve requests without a credential, which the operator wants to prevent with
         // the file.
@@ -135,7 +135,7 @@ async fn own_tokens(
     let worker_token = Some(worker_token.expose().to_owned());
     let entry = Entry { token: token.expose().to_owned(), worker_token };
     insert(&entry)?;
-    tracing::info!(file = %path.display(), "requests need a token: one for this user is in the file");
+    tracing::info!(file = %path.display(), "requests need a token; the file has the token of this user");
     Ok(())
 }
 

@@ -89,7 +89,7 @@ impl Report {
         line(format!("  jobs {}, ticks expected {}", found.jobs, found.expected));
         line(format!("  recorded as runs {}, as skips {:?}", found.runs, found.skips));
         line(format!("  runs by state {:?}", found.states));
-        line(format!("  deliveries {}, of which again {}", found.deliveries, found.redelivered));
+        line(format!("  deliveries {}, of which redelivered {}", found.deliveries, found.redelivered));
         line(format!("  old fences refused {}, not answered {}", found.stale_refused, found.stale_unanswered));
         for (name, breach) in found.breaches() {
             line(format!("  {name}: {}", breach.count));

@@ -17,7 +17,7 @@ Examples:
 
 Any node can answer. CAN is what the settings of a node allow besides webhooks to public addresses and queues. JOBS are the
 jobs with a next tick in its partitions. A node that stopped or lost its lease is shown for a day;
-gone since is the last renewal of its lease. LAG is the longest time from due to dispatch of a run between the node's last two lease renewals.
+`gone since` is the last renewal of its lease. LAG is the longest time from due to dispatch of a run between the node's last two lease renewals.
 CLOCK is the offset of the node's clock from the database clock. Only the database clock decides what is due.";
 
 /// A node with this many roles has all of them.

@@ -45,8 +45,8 @@ Examples:
   everytick access reset --data-dir everytick-data
   everytick access reset --database-url-file /run/secrets/database
 
-For an operator who has lost every token. A server on this machine then serves callers without a token again, until the next first
-token. Tokens stay valid. A SQLite file must not be open in a server.";
+For an operator who has lost every token. A server on this machine then serves callers without a token again, until a token is
+created. Tokens stay valid. A SQLite file must not be open in a server.";
 
 #[derive(Debug, Args)]
 pub(crate) struct Login {
@@ -86,7 +86,7 @@ impl Login {
 }
 
 fn file() -> anyhow::Result<PathBuf> {
-    let none = || Failure::usage("neither HOME nor XDG_CONFIG_HOME is set, so there is no place for credentials");
+    let none = || Failure::usage("neither HOME nor XDG_CONFIG_HOME is set, so there is no folder for credentials");
     Ok(credentials::path().ok_or_else(none)?)
 }
 
@@ -180,7 +180,7 @@ impl AccessCommand {
             return Err(Failure::usage("write --data-dir, --database-url or --database-url-file").into());
         }
         database.open(file).await?.reset_access(&Actor::local("local")).await?;
-        output::note_line("a server on this machine serves callers without a token again, until the next first token");
+        output::note_line("a server on this machine serves callers without a token again, until a token is created");
         Ok(())
     }
 }

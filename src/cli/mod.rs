@@ -149,7 +149,7 @@ enum Command {
     /// Remove the stored token of the server
     #[command(after_help = login::LOGOUT_HELP)]
     Logout(login::Logout),
-    /// Show who the server takes this user for, and what it may do
+    /// Show the identity and the permissions of this user on the server
     #[command(after_help = login::WHOAMI_HELP)]
     Whoami(login::Whoami),
     /// Manage whether a server needs tokens, without the server

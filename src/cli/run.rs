@@ -80,8 +80,9 @@ Examples:
   everytick run explain 01a1e327-d180-8de1-92e3-d388a74d8fe4
   everytick run explain 01a1e327-d180-8de1-92e3-d388a74d8fe4 -o json | jq -r .reason
 
-Names what the run waits for: its next attempt, another run of the job, a worker, a limit of its queue, or a node. Of a run
-that has ended, names the error and the attempts; of a skip, the run that was in the way or the parent that failed.";
+For a waiting run, names what it waits for: its next attempt, another run of the job, a worker, a limit of its queue, or a
+node. For a run that has ended, names the error and the attempts. For a skip, names the run that blocked it or the parent that
+failed.";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum RunCommand {

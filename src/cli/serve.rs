@@ -42,7 +42,7 @@ everytick.toml:
   drain_timeout = \"1m\"
   allow_webhook_range = [\"10.0.0.0/8\"]
 
-With --tls-cert, SIGHUP reads the certificate again; a changed file is found within 30 s.
+With --tls-cert, SIGHUP reloads the certificate. The node also reloads a changed file within 30 s.
 SIGTERM or Ctrl-C stops the node gracefully: runs in progress have --drain-timeout to end.
 A second signal stops it at once.
 With SQLite, all data is in one file, and only one process may open it.

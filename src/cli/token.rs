@@ -52,8 +52,8 @@ Examples:
   everytick token rotate ci
   everytick token rotate ci --overlap 0s
 
-Prints a new token with the same name, role and scope. The old one stays valid for --overlap. A token is rotated once; if it was
-rotated already and its owner did not do it, revoke it.";
+Prints a new token with the same name, role and scope. The old one stays valid for --overlap. A token can be rotated only
+once. If the server reports that it was rotated already and you did not do it, revoke it.";
 
 const GENERATE_HELP: &str = "\
 Examples:

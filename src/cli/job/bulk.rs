@@ -118,7 +118,7 @@ impl Selection {
     pub(crate) fn only_one(&self, flag: &str) -> Result<(), Failure> {
         match self.jobs.as_slice() {
             [_] => Ok(()),
-            _ => Err(Failure::usage(format!("{flag} is about one job; name exactly one"))),
+            _ => Err(Failure::usage(format!("{flag} applies to one job; name exactly one"))),
         }
     }
 

@@ -91,7 +91,7 @@ Examples:
   everytick job next nightly -n 30
   everytick job next nightly -n 3 --from 2027-03-12
 
-A note says what a clock change does to a tick. A time that does not exist, and so has no tick, is a row without a UTC time.";
+The note describes the effect of a clock change on a tick. A time that does not exist has no tick; its row has no UTC time.";
 
 pub(super) const EXPLAIN_HELP: &str = "\
 Examples:
@@ -100,8 +100,8 @@ Examples:
   everytick job explain nightly --at '2026-12-25 02:00'
   everytick job explain nightly --at 2026-12-25 -o json | jq -r .kind
 
-Without --at, the command explains the last tick up to now; of a job without a schedule, its newest run. The answer is in
-the zone of the job, with UTC beside it, or with --utc in UTC alone. It ends with the next tick. A deleted job can be
+Without --at, the command explains the last tick up to now, or the newest run of a job without a schedule. The answer has
+times in the zone of the job and in UTC, or with --utc in UTC alone. It ends with the next tick. A deleted job can be
 explained while its record is stored. `everytick run explain RUN` explains one run.";
 
 pub(super) const RUNS_HELP: &str = "\
