@@ -65,7 +65,7 @@ fn with_shell_the_user_that_runs_the_server_needs_no_login_and_others_get_401() 
     let me = server.everytick(&["whoami", "-o", "json"]).json();
     assert!(me["actor"].as_str().unwrap().starts_with("token:local-admin@"), "{me}");
     assert_eq!(other_user(&server, &["job", "list"]).code, 1);
-    // Another address after a restart: the token moves with the server.
+    // After a restart on another address, the node stores the token for that address.
     let server = Server::builder().flags(&["--enable-shell"]).dir(server.stop().0).start();
     server.everytick(&["job", "get", "j"]).ok();
     let tokens = server.everytick(&["token", "list", "-o", "json"]).json();
@@ -112,7 +112,7 @@ fn the_first_token_is_created_in_a_sqlite_file_without_a_server() {
     let server = Server::builder().dir(dir).start();
     assert_eq!(server.everytick(&["job", "list"]).code, 1);
     with_token(&server, &token, &["job", "list"]).ok();
-    // A token in the environment is sent only to a server that is named next to it.
+    // A token in the environment is sent only to a server that a flag or a variable names.
     let mut command = everytick_command(server.dir());
     let elsewhere: Done = command.env("EVERYTICK_TOKEN", "nonsense").args(["job", "list"]).output().unwrap().into();
     assert!(!elsewhere.stderr.contains("EVERYTICK_TOKEN"), "{elsewhere:?}");
@@ -208,7 +208,7 @@ fn each_unix_socket_has_its_own_entry_and_a_foreign_one_gets_no_token() {
     assert!(at(&socket, &["whoami"]).ok().contains("local-admin@"), "the node stores its token for each listener");
     let stored = fs::read_to_string(server.dir().join("config/everytick/credentials.toml")).unwrap();
     assert!(stored.contains(&format!("unix:{}", socket.canonicalize().unwrap().display())), "{stored}");
-    // A program that waits for tokens: at another path, and of another user at the path of the server.
+    // A foreign program tries to receive the token: first at another path, then as another user at the path of the server.
     let foreign = server.dir().join("foreign.sock");
     let listener = UnixListener::bind(&foreign).unwrap();
     let asked = std::thread::spawn(move || {
@@ -267,7 +267,7 @@ fn sql(database: &Database, statement: &'static str) {
     });
 }
 
-/// Plants a token and looks for it in everything that the server and the commands write.
+/// Creates a token and searches for it in all output and files of the server and the commands.
 #[test]
 fn a_token_is_in_no_log_and_no_file_of_the_server() {
     let server = Server::builder().flags(&["--log-level", "trace"]).start();

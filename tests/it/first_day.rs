@@ -1,4 +1,4 @@
-//! What a newcomer meets on the first day, beyond what the other files test: one table or one question each.
+//! Behaviour that a new user meets on the first day and that no other file tests.
 
 use everytick_domain::time::Span;
 use everytick_store::{SystemClock, WallClock};

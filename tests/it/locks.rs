@@ -13,7 +13,7 @@ use sqlx::{Connection as _, PgConnection};
 
 use crate::support::{Delivery, Server, Sink, pause, wait_for};
 
-/// Answers `/hold` only after `free` is set, every other path at once.
+/// Answers requests to `/blocked` after `released` is set, and all other requests at once.
 fn sink(free: &Arc<AtomicBool>) -> Sink {
     let free = Arc::clone(free);
     Sink::answering(move |delivery: &Delivery| {

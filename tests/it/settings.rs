@@ -43,7 +43,7 @@ fn the_config_flag_and_variable_choose_the_settings_file() {
     assert!(missing.contains("could not read no.toml"), "{missing}");
 }
 
-/// Somebody else may have written the file in the working directory: it must not choose the server that receives a token.
+/// Another user may have written the file in the working directory. It must not choose the server that receives a token.
 #[test]
 fn client_keys_of_the_file_in_the_working_directory_are_ignored_with_a_warning() {
     let dir = tempfile::tempdir().unwrap();
@@ -67,7 +67,7 @@ fn serve_refuses_a_settings_file_of_another_user() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("everytick.toml");
     fs::write(&path, "slots = 0\n").unwrap();
-    // Only root can give a file away. As another user there is nothing to test.
+    // Only root can change the owner of a file. As another user, this test checks nothing.
     if std::os::unix::fs::chown(&path, Some(12_345), None).is_err() {
         return;
     }

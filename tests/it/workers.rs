@@ -402,7 +402,7 @@ fn a_second_term_ends_the_commands_and_reports_them_as_failed() {
 }
 
 /// The claims and results of two workers, `everytick worker` and the Python example, survive `kill -9` of the server while the
-/// work is in progress. Both report to the new server and go on with the next runs.
+/// work is in progress. Both report to the new server and continue with the next runs.
 #[test]
 fn workers_survive_a_restart_of_the_server() {
     let server = Server::start();
