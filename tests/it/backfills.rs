@@ -31,8 +31,9 @@ fn a_backfill_creates_runs_for_past_ticks_and_wait_returns_when_they_have_ended(
     let waited = server.everytick(&[&stretch[..], &["--payload", "[1.50]", "--wait", "-o", "json"]].concat()).json();
     assert_eq!((&waited["state"], &waited["succeeded"], &waited["made"]), (&json!("done"), &json!(3), &json!(3)));
     let runs = server.everytick(&["job", "runs", "j", "-o", "json"]).json();
-    let told: Vec<_> = runs["items"].as_array().unwrap().iter().map(|run| (&run["cause"], &run["state"])).collect();
-    assert_eq!(told, [(&json!("backfill"), &json!("succeeded")); 3]);
+    let causes_and_states: Vec<_> =
+        runs["items"].as_array().unwrap().iter().map(|run| (&run["cause"], &run["state"])).collect();
+    assert_eq!(causes_and_states, [(&json!("backfill"), &json!("succeeded")); 3]);
     let newest = runs["items"][0]["id"].as_str().unwrap();
     assert_eq!(runs["items"][0]["scheduled_at"], json!(ago(2)));
     let printed = server.everytick(&["run", "log", newest]).ok();
@@ -65,7 +66,8 @@ fn wait_reports_failed_runs_and_a_cancelled_backfill_creates_no_more_runs() {
     let runs = server.everytick(&["job", "runs", "slow", "-o", "json"]).json();
     assert_eq!(runs["items"][0]["scheduled_at"], json!(ago(2)), "newest first, and one at a time");
     server.everytick(&["backfill", "cancel", id, "--runs"]).ok();
-    let over = wait_for("its run to be cancelled", || Some(get(&server, id)).filter(|told| told["cancelled"] == 1));
+    let over =
+        wait_for("its run to be cancelled", || Some(get(&server, id)).filter(|backfill| backfill["cancelled"] == 1));
     assert_eq!((&over["state"], &over["made"], &over["total"]), (&json!("cancelled"), &json!(1), &json!(29)));
     server.everytick(&["backfill", "get", "01a1e327-d180-8de1-92e3-d388a74d8fe4"]).failed(3);
     let refused = server.everytick(&["job", "backfill", "slow", "--from", &to, "--to", &from]).failed(1);

@@ -94,32 +94,32 @@ fn the_partitions_of_a_stopped_node_and_of_a_killed_node_move_to_the_others() {
 #[test]
 fn a_node_may_serve_only_the_api_or_only_run_jobs() {
     let (database, sink) = (database(), Sink::start());
-    let answers = node(&database, "answers", &["--roles", "api"]);
-    let plays = node(&database, "plays", &["--roles", "scheduler,dispatcher"]);
-    wait_for_owners(&answers, &[("answers", 0), ("plays", 256)]);
-    answers.everytick(&["job", "create", "j", "--every", "1s", "--url", &sink.url()]).ok();
+    let api_node = node(&database, "api", &["--roles", "api"]);
+    let runner = node(&database, "runner", &["--roles", "scheduler,dispatcher"]);
+    wait_for_owners(&api_node, &[("api", 0), ("runner", 256)]);
+    api_node.everytick(&["job", "create", "j", "--every", "1s", "--url", &sink.url()]).ok();
     let delivered = sink.wait_for(2);
-    assert!(delivered.iter().all(|delivery| delivery.headers["everytick-node"] == "plays"));
-    assert_ne!(plays.everytick(&["job", "list"]).code, 0, "a node without the role api does not serve the API");
+    assert!(delivered.iter().all(|delivery| delivery.headers["everytick-node"] == "runner"));
+    assert_ne!(runner.everytick(&["job", "list"]).code, 0, "a node without the role api does not serve the API");
 }
 
 #[test]
 fn any_node_accepts_a_command_while_a_living_node_can_run_it_and_else_names_the_nodes() {
     let database = database();
-    let answers = node(&database, "answers", &["--roles", "api"]);
-    let create = |name: &str| answers.everytick(&["job", "create", name, "--", "true"]);
-    wait_for_owners(&answers, &[("answers", 0)]);
+    let api_node = node(&database, "api", &["--roles", "api"]);
+    let create = |name: &str| api_node.everytick(&["job", "create", name, "--", "true"]);
+    wait_for_owners(&api_node, &[("api", 0)]);
     let refused = create("early").failed(1);
     assert!(refused.contains("--enable-shell"), "{refused}");
     let runs = node(&database, "runs", &["--enable-shell"]);
-    wait_for_owners(&answers, &[("answers", 0), ("runs", 256)]);
+    wait_for_owners(&api_node, &[("api", 0), ("runs", 256)]);
     create("j").ok();
-    answers.everytick(&["job", "update", "j", "--timeout", "77s"]).ok();
-    answers.everytick(&["job", "trigger", "j", "--wait"]).ok();
+    api_node.everytick(&["job", "update", "j", "--timeout", "77s"]).ok();
+    api_node.everytick(&["job", "trigger", "j", "--wait"]).ok();
     let _ = runs.stop();
-    wait_for_owners(&answers, &[("answers", 0)]);
+    wait_for_owners(&api_node, &[("api", 0)]);
     let unable = node(&database, "unable", &[]);
-    wait_for_owners(&answers, &[("answers", 0), ("unable", 256)]);
+    wait_for_owners(&api_node, &[("api", 0), ("unable", 256)]);
     let refused = create("late").failed(1);
     for part in ["target.shell: is not enabled on this node", "do not have it: unable"] {
         assert!(refused.contains(part), "{part}: {refused}");

@@ -372,7 +372,7 @@ fn gone() -> Sink {
 }
 
 #[test]
-fn ten_questions_of_the_night_are_answered() {
+fn ten_questions_of_an_operator_are_answered() {
     let sink = gone();
     let flags = ["--enable-shell", "--auth", "open", "--allow-webhook-range", "127.0.0.0/8"];
     let server = Server::builder().flags(&flags).start();
@@ -389,7 +389,7 @@ fn ten_questions_of_the_night_are_answered() {
 }
 
 #[test]
-fn ten_questions_of_the_night_are_answered_on_postgresql() {
+fn ten_questions_of_an_operator_are_answered_on_postgresql() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let (database, sink) = (runtime.block_on(Postgres::shared().blank()), gone());
     let flags =

@@ -69,7 +69,7 @@ fn the_output_of_a_run_is_unchanged_in_a_pipe() {
 }
 
 #[test]
-fn a_list_of_a_period_names_the_backfills_over_it_and_says_what_it_selects_by() {
+fn a_list_of_a_period_names_the_backfills_over_it_and_states_which_time_it_filters_by() {
     let server = with_shell();
     server.everytick(&["job", "create", "hourly", "--every", "1h", "--overlap", "allow", "--", "true"]).ok();
     let ago = |hours| SystemClock.now().minus(Span::hours(hours)).to_string();
@@ -120,7 +120,7 @@ fn a_backfill_that_has_ended_cannot_be_cancelled() {
 }
 
 #[test]
-fn previews_in_utc_have_no_local_column_and_an_early_end_is_the_reason() {
+fn a_preview_in_utc_has_no_local_column_and_names_an_ends_at_before_the_next_tick() {
     let server = Server::start();
     let zoned = ["--cron", "0 2 * * *", "--tz", "America/New_York", "--queue", "q"];
     server.everytick(&[&["job", "create", "nightly"][..], &zoned].concat()).ok();
@@ -141,7 +141,7 @@ fn previews_in_utc_have_no_local_column_and_an_early_end_is_the_reason() {
 }
 
 #[test]
-fn a_command_that_cannot_start_fails_with_what_is_missing() {
+fn a_command_that_cannot_start_fails_with_its_cause() {
     let server = with_shell();
     for (name, command, part) in [
         ("path", &["--", "no-such-command"][..], "the command does not exist in PATH (/"),

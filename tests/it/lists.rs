@@ -210,7 +210,7 @@ fn the_view_of_a_job_has_headers_variables_workdir_and_followers() {
 }
 
 #[test]
-fn a_cancelled_run_says_by_whom() {
+fn a_cancelled_run_shows_who_cancelled_it() {
     let server = Server::start();
     server.everytick(&["job", "create", "j", "--queue", "q"]).ok();
     let run = server.everytick(&["job", "trigger", "j"]).ok().trim().to_owned();

@@ -14,10 +14,10 @@ use sqlx::{Connection as _, PgConnection};
 use crate::support::{Delivery, Server, Sink, pause, wait_for};
 
 /// Answers requests to `/blocked` after `released` is set, and all other requests at once.
-fn sink(free: &Arc<AtomicBool>) -> Sink {
-    let free = Arc::clone(free);
+fn sink(released: &Arc<AtomicBool>) -> Sink {
+    let released = Arc::clone(released);
     Sink::answering(move |delivery: &Delivery| {
-        while delivery.path == "/hold" && !free.load(Ordering::SeqCst) {
+        while delivery.path == "/blocked" && !released.load(Ordering::SeqCst) {
             pause(std::time::Duration::from_millis(10));
         }
         "200 OK".to_owned()
@@ -36,13 +36,13 @@ fn deliveries_by_job(sink: &Sink) -> BTreeMap<String, usize> {
 fn a_run_that_cannot_be_settled_blocks_neither_other_jobs_nor_the_shutdown() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let database = runtime.block_on(Postgres::shared().blank());
-    let free = Arc::new(AtomicBool::new(false));
-    let sink = sink(&free);
+    let released = Arc::new(AtomicBool::new(false));
+    let sink = sink(&released);
     let flags = ["--database-url", &database.url, "--allow-webhook-range", "127.0.0.0/8", "--lease", "8s"];
     let node = Server::builder().flags(&flags).start();
-    let hold = sink.url().replace("/hook", "/hold");
-    node.everytick(&["job", "create", "held", "--url", &hold, "--timeout", "10m"]).ok();
-    let run = node.everytick(&["job", "trigger", "held", "-o", "json"]).json()["id"].as_str().unwrap().to_owned();
+    let blocked_url = sink.url().replace("/hook", "/blocked");
+    node.everytick(&["job", "create", "blocked", "--url", &blocked_url, "--timeout", "10m"]).ok();
+    let run = node.everytick(&["job", "trigger", "blocked", "-o", "json"]).json()["id"].as_str().unwrap().to_owned();
     let mut session = runtime.block_on(PgConnection::connect(&database.url)).unwrap();
     let lock = format!("begin; select from runs where id = '{run}' and state = 1 for update");
     wait_for("the run to be claimed", || {
@@ -53,7 +53,7 @@ fn a_run_that_cannot_be_settled_blocks_neither_other_jobs_nor_the_shutdown() {
         }
         found.then_some(())
     });
-    free.store(true, Ordering::SeqCst);
+    released.store(true, Ordering::SeqCst);
     for n in 0..10 {
         node.everytick(&["job", "create", &format!("job-{n}"), "--every", "1s", "--url", &sink.url()]).ok();
     }

@@ -139,16 +139,16 @@ async fn a_move_copies_everything_and_the_target_continues() {
 async fn old_runs_get_their_day_tables_and_last_runs_need_no_day_table() {
     let (installation, database) = (Installation::make().await, Postgres::shared().migrated().await);
     everytick_move(installation.folder(), &["--to", &database.url]).ok();
-    let mut look = PgConnection::connect(&database.url).await.unwrap();
-    let last: Vec<Uuid> = sqlx::query_scalar("select job from last_runs").fetch_all(&mut look).await.unwrap();
+    let mut reader = PgConnection::connect(&database.url).await.unwrap();
+    let last: Vec<Uuid> = sqlx::query_scalar("select job from last_runs").fetch_all(&mut reader).await.unwrap();
     assert_eq!(last, [installation.old.uuid()]);
     let days = "select min(inhrelid::regclass::text) from pg_inherits where inhparent = 'runs'::regclass";
-    let oldest: String = sqlx::query_scalar(days).fetch_one(&mut look).await.unwrap();
+    let oldest: String = sqlx::query_scalar(days).fetch_one(&mut reader).await.unwrap();
     assert_eq!(oldest, "runs_20260808", "a hundred days before 2026-11-16");
 }
 
 #[tokio::test]
-async fn a_move_interrupted_after_every_batch_ends_the_same() {
+async fn a_move_interrupted_after_every_batch_has_the_same_result() {
     let (installation, database) = (Installation::make().await, Postgres::shared().migrated().await);
     let file = installation.folder().join("everytick.db");
     let (mut begun, mut steps) = (0, 0);
@@ -199,7 +199,7 @@ async fn a_batch_is_limited_by_its_bytes() {
 async fn a_move_that_is_killed_in_a_batch_continues_from_there() {
     let (installation, database) = (Installation::make().await, Postgres::shared().migrated().await);
     let mut other = PgConnection::connect(&database.url).await.unwrap();
-    let mut look = PgConnection::connect(&database.url).await.unwrap();
+    let mut reader = PgConnection::connect(&database.url).await.unwrap();
     let mut lock = other.begin().await.unwrap();
     sqlx::raw_sql("lock table skip_ranges in share mode").execute(&mut *lock).await.unwrap();
     let mut child = everytick_command(installation.folder())
@@ -211,14 +211,14 @@ async fn a_move_that_is_killed_in_a_batch_continues_from_there() {
     let waits = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
     // The move may also end by its own lock timeout, which is an interruption too.
     while child.try_wait().unwrap().is_none() {
-        let waiting: i64 = sqlx::query_scalar(waits).fetch_one(&mut look).await.unwrap();
+        let waiting: i64 = sqlx::query_scalar(waits).fetch_one(&mut reader).await.unwrap();
         if waiting > 0 {
             child.kill().unwrap();
             child.wait().unwrap();
         }
     }
     lock.rollback().await.unwrap();
-    let moved: i64 = sqlx::query_scalar("select count(*) from attempts").fetch_one(&mut look).await.unwrap();
+    let moved: i64 = sqlx::query_scalar("select count(*) from attempts").fetch_one(&mut reader).await.unwrap();
     assert_eq!(moved, 1, "the earlier batches are committed");
     let report = everytick_move(installation.folder(), &["--to", &database.url, "-o", "json"]).json();
     assert_eq!(report["resumed"], true);
@@ -289,16 +289,16 @@ async fn a_target_that_is_in_use_is_refused_and_the_source_stays_unmarked() {
 #[tokio::test]
 async fn a_difference_in_row_counts_is_an_error_and_the_target_is_not_served() {
     let (installation, database) = (Installation::make().await, Postgres::shared().migrated().await);
-    let mut meddler = PgConnection::connect(&database.url).await.unwrap();
+    let mut other = PgConnection::connect(&database.url).await.unwrap();
     let lose =
         "create function lose() returns trigger language plpgsql as $$ begin delete from requests; return null; end $$;
         create trigger lose after insert on cursors for each statement execute function lose();";
-    sqlx::raw_sql(lose).execute(&mut meddler).await.unwrap();
+    sqlx::raw_sql(lose).execute(&mut other).await.unwrap();
     let done = everytick_move(installation.folder(), &["--to", &database.url]);
     assert!(done.stdout.lines().any(|line| line.split_whitespace().eq(["requests", "2", "0"])), "{done:?}");
     assert!(done.failed(1).contains("the row counts of source and target differ in requests"));
     assert!(target(&database).await.is_err());
-    sqlx::raw_sql("drop function lose cascade").execute(&mut meddler).await.unwrap();
+    sqlx::raw_sql("drop function lose cascade").execute(&mut other).await.unwrap();
 }
 
 /// The steps of the documentation: an empty database, and the file of a server that was killed.

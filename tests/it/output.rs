@@ -31,7 +31,7 @@ pub(crate) fn plain(screen: &str) -> String {
 }
 
 #[test]
-fn a_truncated_output_says_how_many_bytes_are_missing() {
+fn a_truncated_output_states_how_many_bytes_are_missing() {
     let server = server();
     let id = ran(&server, "seq 100000");
     let run = server.everytick(&["run", "get", &id, "-o", "json"]).json();

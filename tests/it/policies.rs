@@ -144,8 +144,8 @@ fn each_failed_run_is_redriven_once() {
         is(&server, failed.last().unwrap(), "failed");
     }
     let since = run(&server, &failed[0])["scheduled_at"].as_str().unwrap().to_owned();
-    let letters = server.everytick(&["run", "list", "--job", "j", "--status", "failed", "-o", "json"]).json();
-    assert_eq!(letters["items"].as_array().unwrap().len(), 2);
+    let failed_list = server.everytick(&["run", "list", "--job", "j", "--status", "failed", "-o", "json"]).json();
+    assert_eq!(failed_list["items"].as_array().unwrap().len(), 2);
 
     let dry = server.everytick(&["run", "redrive", "--job", "j", "--since", &since, "--dry-run"]).ok();
     assert!(dry.contains("would be created") && dry.contains(&failed[1][..18]) && dry.contains("exit code 3"), "{dry}");
@@ -216,26 +216,26 @@ fn a_cancel_through_another_node_stops_the_running_work() {
             .flags(more)
             .start()
     };
-    let answers = node("answers", &["--roles", "api"]);
-    let _plays = node("plays", &["--roles", "scheduler,dispatcher"]);
+    let api_node = node("api", &["--roles", "api"]);
+    let _runner = node("runner", &["--roles", "scheduler,dispatcher"]);
 
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/hook", listener.local_addr().unwrap());
     let gone = dropped(listener);
-    answers.everytick(&["job", "create", "hook", "--url", &url, "--timeout", "10m"]).ok();
-    let hook = id(&trigger(&answers, &["hook"]));
-    is(&answers, &hook, "claimed");
-    answers.everytick(&["run", "cancel", &hook]).ok();
+    api_node.everytick(&["job", "create", "hook", "--url", &url, "--timeout", "10m"]).ok();
+    let hook = id(&trigger(&api_node, &["hook"]));
+    is(&api_node, &hook, "claimed");
+    api_node.everytick(&["run", "cancel", &hook]).ok();
     gone.join().unwrap();
 
-    job(&answers, "work", &[]);
-    let work = id(&trigger(&answers, &["work"]));
-    let pid = child(answers.dir(), &work);
-    answers.everytick(&["job", "cancel", "work"]).ok();
+    job(&api_node, "work", &[]);
+    let work = id(&trigger(&api_node, &["work"]));
+    let pid = child(api_node.dir(), &work);
+    api_node.everytick(&["job", "cancel", "work"]).ok();
     wait_for("the child process to end", || is_gone(pid).then_some(()));
-    let kept = wait_for("its output to be stored", || run(&answers, &work)["output"].as_str().map(str::to_owned));
+    let kept = wait_for("its output to be stored", || run(&api_node, &work)["output"].as_str().map(str::to_owned));
     assert!(kept.starts_with("begun\n"), "{kept}");
-    let attempts = answers.everytick(&["run", "attempts", &work, "-o", "json"]).json();
+    let attempts = api_node.everytick(&["run", "attempts", &work, "-o", "json"]).json();
     assert_eq!(
         (&attempts["items"][0]["outcome"], &attempts["items"][0]["output"]),
         (&"cancelled".into(), &kept.into())

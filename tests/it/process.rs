@@ -87,7 +87,7 @@ impl Process {
 
     /// Creates two jobs that fire every second, one that succeeds and one that fails. Checks that both continue and the server
     /// stays ready.
-    fn jobs_go_on(&mut self, sink: &Sink) {
+    fn check_that_jobs_continue(&mut self, sink: &Sink) {
         let (good, bad) = (sink.url(), sink.url().replace("/hook", "/bad"));
         self.everytick(&["job", "create", "good", "--every", "1s", "--url", &good]).ok();
         self.everytick(&["job", "create", "bad", "--every", "1s", "--max-retries", "0", "--url", &bad]).ok();
@@ -118,7 +118,7 @@ fn a_server_continues_when_the_reader_of_its_output_has_ended() {
     let (reader, writer) = pipe();
     let (mut process, reader) = serve(&[], writer.try_clone().unwrap().into(), writer.into(), reader);
     drop(reader);
-    process.jobs_go_on(&sink());
+    process.check_that_jobs_continue(&sink());
 }
 
 #[test]
@@ -127,7 +127,7 @@ fn a_server_continues_with_a_closed_stderr() {
     let (gone, stderr) = pipe();
     drop(gone);
     let (mut process, _reader) = serve(&[], writer.into(), stderr.into(), reader);
-    process.jobs_go_on(&sink());
+    process.check_that_jobs_continue(&sink());
 }
 
 #[test]
@@ -136,7 +136,7 @@ fn a_server_continues_with_a_closed_stdout() {
     let (gone, stdout) = pipe();
     drop(gone);
     let (mut process, _reader) = serve(&["--log-format", "json"], stdout.into(), writer.into(), reader);
-    process.jobs_go_on(&sink());
+    process.check_that_jobs_continue(&sink());
 }
 
 #[test]
@@ -144,7 +144,7 @@ fn a_server_continues_when_its_log_is_on_a_full_disk() {
     let (reader, writer) = pipe();
     let full = File::options().write(true).open("/dev/full").unwrap();
     let (mut process, _reader) = serve(&[], writer.into(), full.into(), reader);
-    process.jobs_go_on(&sink());
+    process.check_that_jobs_continue(&sink());
 }
 
 #[test]
@@ -154,7 +154,7 @@ fn a_server_continues_when_its_log_pipe_is_full() {
     // A pipe on Linux buffers 64 KiB, so a few lines fill this one.
     stderr.write_all(&[b'.'; 64 * 1024 - 500]).unwrap();
     let (mut process, _reader) = serve(&["--log-level", "trace"], writer.into(), stderr.into(), reader);
-    process.jobs_go_on(&sink());
+    process.check_that_jobs_continue(&sink());
     unread.read_exact(&mut vec![0; 64 * 1024]).unwrap();
 }
 

@@ -37,8 +37,8 @@ fn every_command_of_the_readme_works() {
         // The server wrote its token for commands into this folder.
         let run = run.current_dir(server.dir()).env("XDG_CONFIG_HOME", server.dir().join("config"));
         let done = run.output().unwrap();
-        let (printed, complained) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
-        assert!(done.status.success(), "{line}\n{printed}{complained}");
+        let (stdout, stderr) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
+        assert!(done.status.success(), "{line}\n{stdout}{stderr}");
         if line.starts_with("everytick job create hello") {
             wait_for("the first run of the README's job", || {
                 let runs = server.everytick(&["run", "list"]);
@@ -46,7 +46,7 @@ fn every_command_of_the_readme_works() {
             });
         }
         if line == "everytick run list" {
-            assert!(printed.contains("hello") && printed.contains("succeeded"), "{printed}");
+            assert!(stdout.contains("hello") && stdout.contains("succeeded"), "{stdout}");
         }
     }
 }

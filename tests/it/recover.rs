@@ -106,7 +106,7 @@ fn a_dry_run_predicts_the_restart_and_writes_nothing() {
 }
 
 #[test]
-fn without_dry_run_the_command_reports_the_same_and_says_that_recovery_is_automatic() {
+fn without_dry_run_the_command_reports_the_same_and_states_that_recovery_is_automatic() {
     let server = Server::start();
     server.everytick(&["job", "create", "nightly", "--cron", "0 2 * * *", "--url", "https://example.org/"]).ok();
     let (dir, ..) = server.stop();
@@ -150,8 +150,8 @@ fn a_dry_run_reads_postgresql() {
         let job = everytick_store::NewJob { id: job_id(TENANT, "hourly"), spec };
         store.create_jobs(TENANT, &actor(), vec![job], None).await.unwrap().remove(0).unwrap();
         store.close().await;
-        let mut look = PgConnection::connect(&database.url).await.unwrap();
-        sqlx::query("update cursors set next_tick = $1").bind(first.millis()).execute(&mut look).await.unwrap();
+        let mut reader = PgConnection::connect(&database.url).await.unwrap();
+        sqlx::query("update cursors set next_tick = $1").bind(first.millis()).execute(&mut reader).await.unwrap();
         let printed = ask().json();
         assert_eq!(
             (&printed["total"]["ticks"], &printed["total"]["late"]),
@@ -159,9 +159,9 @@ fn a_dry_run_reads_postgresql() {
             "{printed}"
         );
         assert_eq!(printed["total"]["skipped"], serde_json::json!({ "misfire": 10 }));
-        let cursor: i64 = sqlx::query_scalar("select next_tick from cursors").fetch_one(&mut look).await.unwrap();
+        let cursor: i64 = sqlx::query_scalar("select next_tick from cursors").fetch_one(&mut reader).await.unwrap();
         assert_eq!(cursor, first.millis(), "the dry run writes nothing");
-        let runs: i64 = sqlx::query_scalar("select count(*) from runs").fetch_one(&mut look).await.unwrap();
+        let runs: i64 = sqlx::query_scalar("select count(*) from runs").fetch_one(&mut reader).await.unwrap();
         assert_eq!(runs, 0);
     });
 }

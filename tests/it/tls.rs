@@ -51,7 +51,7 @@ fn metric(server: &Server, files: &Files, name: &str) -> f64 {
 }
 
 #[test]
-fn a_command_and_a_worker_use_a_server_with_a_self_made_authority() {
+fn a_command_and_a_worker_use_a_server_with_a_private_authority() {
     let files = Files::new();
     let server = files.serve(&[]);
     let url = server.url();

@@ -27,7 +27,7 @@ fn delivered(sink: &Sink, job: &str) -> usize {
     sink.deliveries().iter().filter(|delivery| delivery.headers["everytick-job"] == job).count()
 }
 
-fn the_rest_goes_on(node: &Server, sink: &Sink, runs: &[String]) {
+fn check_that_the_rest_continues(node: &Server, sink: &Sink, runs: &[String]) {
     let (sound, damaged) = (delivered(sink, "sound"), delivered(sink, "damaged"));
     wait_for("ticks of the sound job", || (delivered(sink, "sound") >= sound + 3).then_some(()));
     assert_eq!(delivered(sink, "damaged"), damaged, "a job with an unreadable definition does not fire");
@@ -74,7 +74,7 @@ fn unreadable_rows_in_sqlite_do_not_stop_other_jobs() {
         raw.close().await.unwrap();
     });
     let node = Server::builder().flags(&flags).dir(dir).start();
-    the_rest_goes_on(&node, &sink, &runs);
+    check_that_the_rest_continues(&node, &sink, &runs);
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn unreadable_rows_in_postgresql_do_not_stop_other_jobs() {
         }
     });
     let node = Server::builder().flags(&flags).start();
-    the_rest_goes_on(&node, &sink, &runs);
+    check_that_the_rest_continues(&node, &sink, &runs);
 }
 
 fn runtime() -> tokio::runtime::Runtime {

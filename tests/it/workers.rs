@@ -363,7 +363,7 @@ fn a_worker_that_the_server_refuses_ends_with_the_reason() {
 
 /// An idle worker stops at once: it ends its waiting claim request, which then gets no later run.
 #[test]
-fn after_term_a_worker_claims_nothing_more_and_finishes_what_it_has() {
+fn after_term_a_worker_claims_no_more_runs_and_finishes_its_own() {
     let server = with_queue(&[]);
     let (first, file) = (trigger_one(&server), |name: &str| server.dir().join(name));
     let mut worker = Started::worker(&server, &["--concurrency", "2", "--", "sh", "-c", WAITS]);
