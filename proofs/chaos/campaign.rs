@@ -145,7 +145,7 @@ struct Watch {
 }
 
 impl Watch {
-    /// The first run or tick that is behind, of ticks from `from` on. A database that does not answer counts as behind too.
+    /// The first run or tick at or after `from` that is behind. A database that does not answer counts as behind too.
     async fn behind(&self, from: i64) -> Option<String> {
         let read = async {
             let mut connection = PgConnection::connect(&self.url).await?;

@@ -59,12 +59,13 @@ impl Fault {
         }
     }
 
-    /// Whether it may delay ticks at all. A moved clock must not.
+    /// Whether the fault may delay ticks. A clock that moves in a running node must not.
     pub(crate) const fn touches(self) -> bool {
         !matches!(self, Self::Clock { restart: false, .. })
     }
 
-    /// What a second fault at the same time must not affect.
+    /// The indexes of the nodes that the fault affects; [`NODES`] is the database. A second fault at the same time must affect
+    /// none of them.
     pub(crate) fn victims(self) -> Vec<usize> {
         match self {
             Self::Kill { node, .. } | Self::Freeze { node, .. } | Self::Cut { node, .. } => vec![node],

@@ -125,7 +125,7 @@ pub(crate) struct Fault {
     /// From when catching up is measured: the heal, or the kill of a node.
     pub(crate) counts_from: i64,
     pub(crate) caught_up_at: Option<i64>,
-    /// Whether the fault may delay ticks at all.
+    /// Whether the fault may delay ticks.
     pub(crate) touches: bool,
 }
 

@@ -14,7 +14,7 @@ pub(crate) const WEBHOOKS: &str = "10.99.0.1/32";
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Net {
     Spaces,
-    /// Without namespaces no connection can be cut: the node is stopped instead, and the report says so.
+    /// Without namespaces no connection can be cut: the node is stopped instead, and the report notes this.
     Plain,
 }
 

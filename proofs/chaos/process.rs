@@ -32,7 +32,7 @@ fn parent_of(pid: i32) -> Option<i32> {
     rest.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// Stops a process and its children. The parent first, so that it starts no more children meanwhile.
+/// Stops a process and its children. Stops the parent first, so that it starts no more children.
 pub(crate) fn stop_family(child: &Child) -> anyhow::Result<Vec<Pid>> {
     let parent = pid(child)?;
     kill_process(parent, Signal::STOP).context("could not stop")?;

@@ -80,8 +80,8 @@ fn own_schema(n: usize) -> String {
     format!("node_{n}")
 }
 
-/// Again and again, just before a tick, assigns partitions to nodes that do not own them. With the primary key this must not
-/// change the record.
+/// Repeatedly assigns partitions to nodes that do not own them, each time just before a tick. With the primary key this must
+/// not change the record.
 pub(crate) async fn assign_falsely(url: String, seed: u64) {
     let mut random = Random::new(seed);
     loop {

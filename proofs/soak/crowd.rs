@@ -1,6 +1,8 @@
-//! One healthy job beside everything that once blocked it: clients that list without end, clients that never read, idle
-//! connections, one greedy job whose receiver never answers, thousands of jobs of another such receiver, and webhooks to a DNS
-//! zone whose name server never answers.
+//! One healthy job beside loads that once blocked it:
+//!
+//! - clients that list without end, clients that never read, and idle connections,
+//! - one greedy job whose receiver never answers, and thousands of jobs of another such receiver,
+//! - webhooks to a DNS zone whose name server never answers.
 
 use std::{
     sync::{
