@@ -2,7 +2,7 @@
 """A worker of one queue, with only the standard library: worker.py SERVER QUEUE [RUNS]. Ends after RUNS runs, if given.
 
 It survives a restart of the server: a request without an answer is repeated. After SIGTERM or Ctrl-C it claims no more runs
-and completes the run that it has.
+and completes its claimed run.
 """
 import http.client, json, os, re, signal, socket, sys, threading, time, urllib.error, urllib.parse, urllib.request
 
@@ -32,7 +32,7 @@ SERVER, QUEUE, RUNS = arguments(sys.argv[1:])
 WORKER = f"{socket.gethostname()}-{os.getpid()}"
 stop = threading.Event()
 
-def say(text):
+def note(text):
     print(text, file=sys.stderr, flush=True)
 
 def why_unanswered(error):
@@ -61,7 +61,7 @@ def post_until_answered(path, body, give_up=lambda: False):
             return post(path, body)
         except urllib.error.HTTPError as error:
             if error.code in (404, 409):  # the claim was lost, or the run has ended
-                return say(f"{path}: {error.code} {error.reason}")
+                return note(f"{path}: {error.code} {error.reason}")
             if error.code < 500 and error.code not in (408, 429):
                 raise  # the request is wrong, so a repeat would fail too
             why = why_unanswered(error)
@@ -69,7 +69,7 @@ def post_until_answered(path, body, give_up=lambda: False):
             why = why_unanswered(error)
         if give_up():
             return None
-        say(f"waiting for {SERVER}: {why}")
+        note(f"waiting for {SERVER}: {why}")
         time.sleep(pause)
         pause = min(2 * pause, 5)
 
@@ -98,38 +98,39 @@ def attempt(run):
         settle = {"fence": fence, "outcome": "failed", "error": str(error) or repr(error)}
     ended.set()
     if cancelled.is_set():
-        return say(f"run {run['id']}: cancelled, or the claim was lost")
+        return note(f"run {run['id']}: cancelled, or the claim was lost")
     settled = post_until_answered(f"{path}/settle", settle)  # the same settlement gets the same answer
     if settled:
-        say(f"run {run['id']}: {settled['state']}")
+        note(f"run {run['id']}: {settled['state']}")
 
 def leave(*_):
-    """Ends the wait of the claim request. A signal calls it, so a thread does the work. A second signal ends the process."""
+    """Signal handler: ends the wait of the claim request. The requests run in a thread, because a handler must return quickly. A
+    second signal ends the process."""
     stop.set()
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
-    def ask():
+    def send_leave():
         for _ in range(40):  # the first request may overtake the claim that it ends
             try:
                 post(f"queues/{QUEUE}/leave", {"worker": WORKER})
             except OSError:
                 pass
             time.sleep(0.5)
-    threading.Thread(target=ask, daemon=True).start()
+    threading.Thread(target=send_leave, daemon=True).start()
 
 signal.signal(signal.SIGTERM, leave)
 signal.signal(signal.SIGINT, leave)
-say(f"worker {WORKER} started: queue {QUEUE} at {SERVER}")
+note(f"worker {WORKER} started: queue {QUEUE} at {SERVER}")
 left = RUNS
 while left > 0 and not stop.is_set():
     answer = post_until_answered(f"queues/{QUEUE}/claim", {"worker": WORKER, "limit": 1, "wait": "20s"}, stop.is_set)
     if answer is None:
         break
     for run in answer["runs"]:
-        if stop.is_set():  # the answer was on its way when the worker was stopped
+        if stop.is_set():  # the server answered the claim after the worker was stopped
             post_until_answered(f"runs/{run['id']}/release", {"fence": run["fence"]})
         else:
             attempt(run)
             left -= 1
-say("stopped")
+note("stopped")
