@@ -24,8 +24,8 @@ pub struct Partition {
     pub home_region: Option<String>,
 }
 
-/// The owner of each partition. The result depends only on the arguments, not on their order, so every node computes the same.
-/// Partitions with a home region go to its members while one of them is alive; any member may own the others.
+/// The owner of each partition. The result depends only on the arguments, not on their order, so every node computes the same
+/// owners. Partitions with a home region go to its members while one of them is alive; any member may own the others.
 #[must_use]
 pub fn assign(members: &[Member], partitions: &[Partition]) -> BTreeMap<u16, Incarnation> {
     let members: BTreeMap<Incarnation, Option<&str>> =
@@ -68,7 +68,7 @@ pub fn assign(members: &[Member], partitions: &[Partition]) -> BTreeMap<u16, Inc
 /// The partitions with the same home region, which the same members may own.
 struct Kind {
     count: usize,
-    /// By member: whether the member may own partitions of this kind, and how many of them it owns now.
+    /// For each member: whether it may own partitions of this kind, and how many of them it owns now.
     eligible: Vec<bool>,
     owned: Vec<usize>,
 }

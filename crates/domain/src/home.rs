@@ -52,8 +52,8 @@ impl BlockClaim {
 }
 
 impl Homes {
-    /// For a store with `partitions` partitions; `claimed` lists the partitions that have a home region. A store smaller than
-    /// one block has no homes: there, a home region does not change a job's partition.
+    /// The homes of a store with `partitions` partitions; `claimed` lists the partitions that have a home region. A store with
+    /// fewer partitions than one block has no homes: a home region then does not change the partition of a job.
     pub fn new(partitions: u16, claimed: impl IntoIterator<Item = (u16, String)>) -> Self {
         let regions = claimed.into_iter().map(|(partition, region)| (partition / BLOCK_PARTITIONS, region)).collect();
         Self { partitions, regions }
@@ -65,8 +65,8 @@ impl Homes {
         self.blocks() == 0 || self.regions.values().any(|claimed| claimed == region)
     }
 
-    /// The partition of a job: in its home region's block, or without a home region by its id alone. A new region claims the
-    /// block that its name hashes to, or the next free one.
+    /// The partition of a job. A job with a home region gets a partition in the block of the region; any other job gets one by
+    /// its id alone. A new region claims the block that its name hashes to, or the next free block.
     pub fn place(&self, job: JobId, home_region: Option<&str>) -> Result<Placement, Invalid> {
         let Some(region) = home_region.filter(|_| self.blocks() > 0) else {
             return Ok(Placement { partition: job.partition(self.partitions), claim: None });

@@ -1,6 +1,6 @@
 //! The stored output of a run: its end, up to [`OUTPUT_TAIL_BYTES_MAX`]. The end is kept because the cause of a failure
 //! is usually printed last. If earlier bytes are missing, the first line of the stored text states how many. The number
-//! has no column of its own, so it cannot contradict the text, and it stays right when parts are appended to a log.
+//! has no column of its own, so it cannot contradict the text. It stays correct when parts are appended to a log.
 
 pub const OUTPUT_TAIL_BYTES_MAX: usize = 64 * 1024;
 

@@ -80,7 +80,7 @@ pub fn waiting_needed(spec: &JobSpec) -> usize {
     .max(1)
 }
 
-/// Whether `known` is enough to decide about another run, however many more runs wait.
+/// Whether `known` is enough to decide about another run, for any number of further waiting runs.
 #[must_use]
 pub fn is_decided(spec: &JobSpec, known: OpenRuns) -> bool {
     admit(spec, known) == admit(spec, known.and_waiting(usize::MAX / 2))
@@ -132,8 +132,8 @@ pub fn may_start(spec: &JobSpec, open: &BTreeMap<RunId, Open>, run: RunId, start
     spec.in_progress_max().is_none_or(|max| in_progress_besides(open, run) + starting < max as usize)
 }
 
-/// How many other runs count against a run. Of runs that wait between two attempts, the lower id goes first. Otherwise, after
-/// the job's limit was lowered, they would block each other forever.
+/// How many other runs count against the limit for a run. Among runs that wait between two attempts, a run counts only runs
+/// with a lower id. Otherwise these runs could block each other forever after the limit of the job was lowered.
 fn in_progress_besides(open: &BTreeMap<RunId, Open>, run: RunId) -> usize {
     let waits_itself = open.get(&run).is_some_and(|open| open.in_progress());
     let before = |id: RunId, open: &Open| open.claimed || (open.in_progress() && (!waits_itself || id < run));

@@ -63,7 +63,7 @@ pub struct SkipRange {
 #[must_use]
 pub fn decide(job: &Job, next: Option<DbTime>, now: DbTime, open: OpenRuns) -> Plan {
     let (Some(schedule), Some(next)) = (job.ticking(), next.filter(|tick| *tick <= now)) else { return Plan::Idle };
-    // An excluded tick is a skip with reason `calendar`, however late it is. It does not affect other ticks.
+    // An excluded tick is a skip with reason `calendar`, even if it is late. It does not affect other ticks.
     if let Some(through) = schedule.excluded_through(next, now) {
         return skipped(job.id, schedule, next, through, SkipReason::Calendar);
     }

@@ -78,8 +78,8 @@ impl JobLoad {
         Self { max: spec.in_progress_max(), max_per_key: spec.max_per_key, ..Self::default() }
     }
 
-    /// Whether the limits of the job let the candidate start. Of runs between two attempts, the lower id goes first.
-    /// Otherwise, after the job's limit was lowered, they would block each other forever.
+    /// Whether the limits of the job let the candidate start. Among runs between two attempts, a run counts only runs with a
+    /// lower id. Otherwise these runs could block each other forever after the limit of the job was lowered.
     fn admits(&self, candidate: &Candidate) -> bool {
         let before = |run: &&RunId| **run != candidate.run && (candidate.attempts == 0 || **run < candidate.run);
         let claimed = self.claimed.keys().filter(|run| **run != candidate.run).count();

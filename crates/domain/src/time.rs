@@ -11,7 +11,7 @@ pub struct DbTime(i64);
 
 impl DbTime {
     pub const EPOCH: Self = Self(0);
-    /// The last instant accepted: 26 hours before the end of year 9999, so that its local time in any zone is still RFC 3339.
+    /// The last instant accepted: 26 hours before the end of year 9999, so that its local time in every zone is valid RFC 3339.
     pub const MAX: Self = Self(253_402_207_200_000 - 1);
 
     #[must_use]

@@ -4,7 +4,7 @@
 //! | file | rule |
 //! |---|---|
 //! | `permission` | which role has which permission: the matrix |
-//! | `scope` | what a credential sees of its tenant: queues, job names, reads only |
+//! | `scope` | the part of its tenant that a credential may access: queues, job names, reads only |
 //! | `token` | the text of a token, its checksum and its hash |
 //! | `lifetime` | how long a token is valid |
 //! | `rotation` | which token may be replaced by a new one, and what a revocation ends |
@@ -138,7 +138,7 @@ impl Grant {
         Ok(())
     }
 
-    /// Checks that a credential with this grant makes sense.
+    /// Checks that the scope fits the role.
     pub fn check(&self) -> Result<(), Invalid> {
         self.scope.check()?;
         if self.role == Role::Worker && self.scope.queues.is_none() {

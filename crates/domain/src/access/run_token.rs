@@ -1,5 +1,6 @@
-//! Run tokens: with one, the receiver of a delivery may extend, log and settle that claim, and nothing else. A run token is a
-//! keyed hash over the claim, so nothing is stored, and it is worthless once the claim's fence is old.
+//! Run tokens. Each delivery has one. With it, the receiver may extend, log and settle the claim of that delivery, and
+//! nothing else. A run token is a keyed hash over the claim, so it needs no storage. It is worthless once the fence of the
+//! claim is old.
 
 use std::fmt;
 
@@ -75,7 +76,7 @@ impl RunKey {
     }
 }
 
-/// Whether a credential has the form of a run token, right or wrong.
+/// Whether a credential has the form of a run token, valid or not.
 #[must_use]
 pub fn is_run_token(text: &str) -> bool {
     text.starts_with(PREFIX)

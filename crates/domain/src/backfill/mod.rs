@@ -30,7 +30,7 @@ pub const BACKFILL_OPEN_MAX: usize = 100;
 pub const BACKFILL_LASTS_MAX: Span = Span::days(7);
 /// The time prefixes of a backfill's run ids are spread over this many milliseconds, in the order of their ticks.
 const IDS_SPREAD_MS: u64 = 10_000;
-/// The clock of a client that writes "now" may be ahead of the database clock by this much.
+/// A client may request a period that ends at its own "now". Its clock may be ahead of the database clock by this much.
 const CLOCKS_DIFFER_MAX: Span = Span::minutes(1);
 /// How many ticks a dry run lists from each end of the period.
 pub const BACKFILL_TICKS_NAMED: usize = 5;

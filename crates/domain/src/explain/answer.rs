@@ -1,5 +1,5 @@
-//! Chooses the answer for one instant. The checks go from what is certain (a row) to what follows from the definition in force
-//! at that time.
+//! Chooses the answer for one instant. The recorded row is checked first, because it is certain. The definition in force at
+//! that time is checked last.
 
 use crate::{
     flow::DependsOn,
@@ -394,7 +394,7 @@ impl Answer<'_> {
         absent.into_iter().find(|absent| absent.at < until)
     }
 
-    /// A tick of the definition in force then, without a row of its own.
+    /// Answers for a tick of the definition in force at that time that has no row of its own.
     fn tick(&self, schedule: &Schedule) -> Explanation {
         let now = self.facts.now;
         if let Some(range) = self.facts.range {

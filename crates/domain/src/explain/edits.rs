@@ -15,7 +15,7 @@ pub(super) struct Edit<'a> {
 
 /// Edits, oldest first.
 pub(super) struct Edits<'a> {
-    /// Up to the first edit whose result is not known.
+    /// Ends before the first edit whose result is not known.
     edits: Vec<Edit<'a>>,
     /// Whether the results of all edits are known.
     pub are_known: bool,

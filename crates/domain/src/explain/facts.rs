@@ -68,7 +68,7 @@ pub enum What {
     Paused,
     Resumed,
     Deleted,
-    /// With the previous definition, if it is known.
+    /// Contains the previous definition, if it is known.
     Edited(Option<Was>),
 }
 

@@ -27,7 +27,7 @@ impl<'a> Local<'a> {
         Self { spec: job.spec.schedule.as_ref(), schedule: job.schedule.as_ref(), shown_in }
     }
 
-    /// For a run whose job may be unknown.
+    /// As [`of`](Self::of), for a run whose job may be unknown.
     pub(super) fn of_some(job: Option<&'a Job>, shown_in: ShownIn) -> Self {
         job.map_or(Self { spec: None, schedule: None, shown_in }, |job| Self::of(job, shown_in))
     }
@@ -44,7 +44,7 @@ impl<'a> Local<'a> {
         }
     }
 
-    /// In the job's zone: `2026-11-17T02:00:00+01:00`
+    /// The instant in the job's zone: `2026-11-17T02:00:00+01:00`.
     pub(super) fn in_job_zone(self, at: DbTime) -> String {
         self.schedule.map_or_else(|| at.to_string(), |schedule| schedule.local(at))
     }

@@ -1,4 +1,4 @@
-//! What comes next: the next tick of a job, or why it has none.
+//! The last detail of an answer: the next tick of the job, or why it has none.
 
 use crate::{
     job::Job,

@@ -32,7 +32,7 @@ pub enum When {
     #[default]
     Succeeded,
     Failed,
-    /// In any way: succeeded, failed, cancelled or skipped.
+    /// Any end state: succeeded, failed, cancelled or skipped.
     Finished,
 }
 

@@ -16,7 +16,7 @@ pub enum Lean {
     Past,
     /// For plans: `2h` is in 2 hours, `22:00` is the next 22:00 after now.
     Future,
-    /// For either: `2h` is 2 hours ago, `22:00` is today.
+    /// For instants in the past or the future: `2h` is 2 hours ago, `22:00` is today.
     Either,
 }
 

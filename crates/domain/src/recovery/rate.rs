@@ -1,5 +1,5 @@
-//! The rate at which a backlog starts (I14). Late runs start no faster than ticks normally come, so the total is at most twice
-//! the normal rate. Targets that can handle a normal day can then handle a recovery.
+//! The rate at which a backlog starts (I14). Late runs start at most as fast as the normal rate of ticks, so the total is at
+//! most twice the normal rate. Targets that can handle a normal day can then handle a recovery.
 
 use std::time::Duration;
 
@@ -8,8 +8,8 @@ use crate::{
     time::{DbTime, Span},
 };
 
-/// The minimum rate of late starts, however few ticks a node's jobs have. Otherwise a few hundred nightly jobs would take days
-/// to catch up with one night. Five requests per second are a small load.
+/// The minimum rate of late starts, even if the jobs of a node have few ticks. Otherwise a few hundred nightly jobs would
+/// take days to catch up with one night. Five requests per second are a small load.
 pub const LATE_STARTS_PER_SECOND_MIN: f64 = 5.0;
 /// The period over which ticks are counted. It is long enough to spread jobs that all fire at the full hour, and short enough
 /// to follow the difference between day and night.

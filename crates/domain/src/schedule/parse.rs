@@ -114,7 +114,7 @@ pub(super) enum Days {
 pub(super) struct Expression {
     pub(super) fields: [Vec<Item>; 7],
     pub(super) days: Days,
-    /// The expression with a value for every `H`; unchanged if it has none.
+    /// The expression with a value for every `H`; unchanged if it has no `H`.
     pub(super) resolved: String,
 }
 

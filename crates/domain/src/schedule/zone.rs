@@ -1,5 +1,5 @@
 //! Time zones: which names are accepted, and when their clocks change. The zone data is bundled, so that all nodes of a release
-//! agree, whatever their machines have installed.
+//! agree. The zone data of the machine is not used.
 
 use std::{
     collections::HashMap,

@@ -63,7 +63,7 @@ impl<'a> ReadError<'a> {
         }
     }
 
-    /// The field that the error is about, if it is not the one at which serde stopped.
+    /// The field of the error, if it differs from the field at which serde stopped.
     #[must_use]
     pub const fn field(&self) -> Option<&'a str> {
         match self {

@@ -8,7 +8,7 @@ use crate::{at, cron, cron_with, next};
 fn a_time_in_a_gap_fires_once_right_after_it() {
     for (expression, zone, after, ticks) in [
         ("30 2 * * *", "America/New_York", "2025-03-08T12:00:00Z", ["2025-03-09T07:00:00Z", "2025-03-10T06:30:00Z"]),
-        // Fires once, however many times fall inside the gap.
+        // Fires once, even if several times are inside the gap.
         (
             "0,15,45 2 * * *",
             "America/New_York",

@@ -20,7 +20,7 @@ pub(super) struct Years {
 const YEARS_AHEAD: i32 = 20;
 
 impl Years {
-    /// From last year on: ticks of last year may still be recorded.
+    /// Begins with last year, because ticks of last year may still be recorded.
     pub(super) fn around(now: DbTime) -> Self {
         let year = date_of(now.millis().div_euclid(DAY * 1_000)).year;
         Self { first: year - 1, last: year + YEARS_AHEAD }

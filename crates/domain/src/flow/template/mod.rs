@@ -110,7 +110,8 @@ fn parent_placeholder(value: &Value) -> Option<String> {
     found
 }
 
-/// The payload with its placeholders filled in; `None` if it has none. The error names the placeholder and what is missing.
+/// The payload with its placeholders filled in; `None` if the payload has no placeholders. The error names the placeholder and
+/// the missing value.
 pub fn render(
     payload: Option<&str>,
     flow: RunId,
