@@ -70,7 +70,7 @@ impl Capabilities {
     #[must_use]
     pub fn publish_with(&self, roles: &[&str]) -> String {
         let mut webhook_ranges = self.addresses.allowed().to_vec();
-        // Sorted: two nodes with the same flags in another order can deliver the same.
+        // Sorted, so that two nodes with the same flags in a different order publish the same text.
         webhook_ranges.sort_unstable();
         webhook_ranges.dedup();
         let shell = self.kinds.contains(&TargetKind::Shell);

@@ -81,7 +81,7 @@ pub struct KindInfo {
     pub details: fn(&Value) -> Vec<(&'static str, String)>,
 }
 
-/// For kinds that have no facts beyond their summary.
+/// The [`KindInfo::details`] of a kind that has no facts beyond its summary.
 pub(crate) fn no_details(_: &Value) -> Vec<(&'static str, String)> {
     Vec::new()
 }
@@ -89,7 +89,7 @@ pub(crate) fn no_details(_: &Value) -> Vec<(&'static str, String)> {
 /// A flag of `everytick job create` and `job update` that sets a field of the target.
 #[derive(Clone, Copy, Debug)]
 pub struct Flag {
-    /// Without dashes.
+    /// The name without dashes.
     pub name: &'static str,
     pub value_name: &'static str,
     pub help: &'static str,

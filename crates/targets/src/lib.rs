@@ -59,7 +59,7 @@ pub trait Target: Send + Sync {
 pub struct TargetSettings {
     /// The addresses that webhooks may use.
     pub addresses: AddressPolicy,
-    /// The name servers for webhooks; the system's if there are none.
+    /// The name servers for webhooks; if empty, the servers of the system.
     pub dns_servers: Vec<SocketAddr>,
     /// `None` unless the operator enabled commands.
     pub shell: Option<ShellSettings>,

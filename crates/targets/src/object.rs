@@ -27,12 +27,12 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
     }
 }
 
-/// For a field that may be absent or `null`.
+/// Reads a field that may be absent or `null`.
 pub fn optional<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Option<T>, D::Error> {
     Ok(Option::<Object<T>>::deserialize(from)?.map(|object| object.0))
 }
 
-/// For one of several alternative fields: it may be absent, but not `null`.
+/// Reads one of several alternative fields. It may be absent, but not `null`.
 pub fn named<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Option<T>, D::Error> {
     required(from).map(Some)
 }
@@ -41,7 +41,7 @@ pub fn required<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Resu
     Ok(Object::<T>::deserialize(from)?.0)
 }
 
-/// For one of several alternative fields that are not objects: it may be absent, but not `null`.
+/// Reads one of several alternative fields that are not objects. It may be absent, but not `null`.
 pub fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Option<T>, D::Error> {
     T::deserialize(from).map(Some)
 }

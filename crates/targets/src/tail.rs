@@ -1,4 +1,4 @@
-//! Keeps the end of an output and counts what is missing. The limit also applies to the text after replacements.
+//! Keeps the end of an output and counts the missing bytes. The limit also applies to the text after replacements.
 
 use std::borrow::Cow;
 
@@ -35,7 +35,7 @@ impl Tail {
         }
         let cut = self.bytes.len().saturating_sub(OUTPUT_TAIL_BYTES_MAX);
         let end = &self.bytes[cut..];
-        // If our limit cuts a character in two, drop its rest instead of replacing it: the output was valid.
+        // If our limit cuts a character, drop its remaining bytes. They are not replaced, because the output was valid.
         let is_cut = cut > 0 || self.missing > 0;
         let rest = if is_cut { end.iter().take(3).take_while(|byte| is_continuation(**byte)).count() } else { 0 };
         let text = match String::from_utf8_lossy(&end[rest..]) {

@@ -62,8 +62,8 @@ pub struct Http {
 }
 
 impl Http {
-    /// Resolves names with these servers, or with the system's if there are none. Without the system's CA certificates, http
-    /// still works and https fails with its own message.
+    /// Resolves names with these servers, or with the servers of the system if the list is empty. Without the system's CA
+    /// certificates, http still works and https fails with its own message.
     pub(super) fn new(policy: AddressPolicy, dns_servers: &[SocketAddr]) -> Result<Self, TargetError> {
         let (policy, own) = (Arc::new(policy), OwnAddresses::default());
         let resolver = CheckedResolver::new(Arc::clone(&policy), dns_servers.to_vec());

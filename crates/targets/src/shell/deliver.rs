@@ -1,5 +1,5 @@
 //! Runs a command on the node, in a clean environment and its own process group. The group is killed when the delivery
-//! ends, whatever the reason: a process left behind would overlap the next run unnoticed.
+//! ends, for every cause of the end. A process that remained could overlap the next run.
 
 use std::{
     convert::Infallible,
@@ -213,8 +213,8 @@ impl Group {
         self.child.inner_mut().wait().await
     }
 
-    /// Sends TERM, and KILL to what is left after `grace`. The group counts as ended when the command has ended and its pipes
-    /// are closed. Waits for the killed command too, so that the next run does not start beside it.
+    /// Sends TERM, and after `grace` sends KILL to the remaining processes. The group counts as ended when the command has
+    /// ended and its pipes are closed. Waits for the killed command too, so that the next run does not start beside it.
     async fn stop(&mut self, output: &mut Output<'_>, grace: Duration) {
         let _ = self.child.signal(SIGTERM); // fails only when no process is left
         let _ = timeout(grace, async { tokio::join!(self.exited(), output.read()) }).await;

@@ -53,7 +53,7 @@ fn summary(shown: &Value) -> Option<String> {
     Some(format!("sh -c {}", command["script"].as_str()?))
 }
 
-/// Only the names of the variables: their values may be credentials under any name.
+/// Shows only the names of the variables, because every value may be a credential.
 fn details(shown: &Value) -> Vec<(&'static str, String)> {
     let names = shown["env"].as_object().into_iter().flatten().map(|(name, _)| name.clone());
     let workdir = shown["workdir"].as_str().unwrap_or_default().to_owned();

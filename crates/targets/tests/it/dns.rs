@@ -72,7 +72,8 @@ async fn deliver(targets: &Targets, dispatch: &Dispatch) -> Outcome {
     targets.deliver(dispatch, &Discard, &CancellationToken::new()).await
 }
 
-/// With 16 lookups of 2 s at a time, those of the dead zone would take 37 s, and the others would wait for them.
+/// With one limit of 16 lookups of 2 s, the lookups of the dead zone would take 37 s, and the other lookups would wait for
+/// them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_unanswered_zone_does_not_delay_other_webhooks() {
     let ((targets, _), receiver) = (targets_and_queries().await, Receiver::with_status(200).await);

@@ -55,7 +55,7 @@ pub(super) enum Reputation {
 #[derive(Default)]
 pub(super) struct Known {
     names: HashMap<Box<str>, KnownName>,
-    /// The number of unanswered lookups in a row, and until when it counts.
+    /// The number of unanswered lookups in a row, and the instant at which this number expires.
     zones: HashMap<Box<str>, (u32, Instant)>,
 }
 
@@ -229,7 +229,7 @@ pub(super) mod tests {
         assert_eq!(known.reputation(name, start), Reputation::Suspect);
         assert_eq!(known.reputation(name, start + SUSPECT_FOR), Reputation::New);
         known.remember(name, found(), start, Pace::Slow, start);
-        assert_eq!(known.reputation(name, start), Reputation::Suspect, "a slow answer occupies a permit like none");
+        assert_eq!(known.reputation(name, start), Reputation::Suspect, "a slow answer occupies a permit as long as a missing answer");
         known.remember(name, found(), start, Pace::Quick, start);
         assert_eq!(known.reputation(name, start), Reputation::Proven);
         for _ in 1..SILENT_LOOKUPS {

@@ -1,4 +1,5 @@
-//! Resolves names for webhooks and returns only addresses that the policy accepts: the checked address is the one dialled.
+//! Resolves names for webhooks and returns only addresses that the policy accepts. So the client dials the
+//! checked address.
 //! A lookup has a time limit. Answers are cached, failures too. `/etc/hosts` and `localhost` work as for other programs.
 //!
 //! Concurrent lookups are limited. A name has one of three reputations, each with its own permits:
@@ -9,8 +10,8 @@
 //! | new | all others | 6, at most 4 of one zone |
 //! | suspect | the last lookup was slow or unanswered, at most 60 s ago | 4 |
 //!
-//! So dead names, however many and in whatever zones, do not delay names that resolve. After their first lookup they do not delay
-//! new names either. The zone is only a guess; if it is wrong, the limits by reputation still apply.
+//! So dead names do not delay names that resolve, for any number of dead names and zones. After their first lookup they do not
+//! delay new names either. The zone is only a guess; if it is wrong, the limits by reputation still apply.
 
 mod known;
 
@@ -79,7 +80,7 @@ pub(crate) struct CheckedResolver {
 }
 
 impl CheckedResolver {
-    /// Queries these servers, or the system's if there are none.
+    /// Queries these servers, or the servers of the system if the list is empty.
     pub(crate) fn new(policy: Arc<AddressPolicy>, servers: Vec<SocketAddr>) -> Self {
         Self { policy, own: None, lookups: Arc::new(Lookups::new(servers)) }
     }
@@ -105,7 +106,7 @@ impl Resolve for CheckedResolver {
     }
 }
 
-/// The addresses that may be dialled. If there is none, the reason for the first refusal.
+/// The addresses that may be dialled. If no address may be, returns the reason for the first refusal.
 fn dialable(
     policy: &AddressPolicy,
     found: impl Iterator<Item = SocketAddr>,
@@ -221,7 +222,7 @@ impl Lookups {
         {
             return Ok(Arc::clone(resolver));
         }
-        // Without a free descriptor the resolver would be built, and kept, without the hosts file.
+        // Without a free descriptor, the new resolver would lack the hosts file until it is rebuilt.
         if !has_descriptor() {
             return Err(NO_DESCRIPTOR);
         }
