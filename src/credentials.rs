@@ -32,7 +32,7 @@ pub(crate) struct Credential {
     worker_token: Option<String>,
 }
 
-/// Without the tokens.
+/// Shows no tokens.
 impl std::fmt::Debug for Credential {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Credential").finish_non_exhaustive()
@@ -49,7 +49,7 @@ impl Credential {
     pub(crate) fn token(&self) -> Option<&str> {
         self.token.as_deref()
     }
-    /// For `everytick worker`: the node creates a token of its own for it.
+    /// The token for `everytick worker`. A node creates a separate token for workers.
     pub(crate) fn worker_token(&self) -> Option<&str> {
         self.worker_token.as_deref().or(self.token.as_deref())
     }
@@ -95,7 +95,7 @@ pub(crate) fn check_safe(server: &Server) -> Result<(), Failure> {
 
 /// Another user could create a socket at the path, and would receive the token.
 fn check_owner(socket: &Path, own: u32) -> Result<(), Failure> {
-    // Without a socket, the connection fails anyway.
+    // If there is no socket, the connection fails and no token is sent.
     let Ok(found) = fs::metadata(socket) else { return Ok(()) };
     if [own, ROOT].contains(&found.uid()) {
         return Ok(());

@@ -5,7 +5,7 @@ use rustix::process::{Resource, getrlimit};
 
 /// Deliveries need these beyond their slots: for DNS lookups, and for connections that are closing.
 const FOR_DELIVERIES: u64 = 128;
-/// For the database, the log, and the process itself.
+/// Descriptors for the database, the log, and the process itself.
 const FOR_THE_REST: u64 = 128;
 /// The API always accepts at least this many connections.
 const FOR_CLIENTS_MIN: u64 = 64;

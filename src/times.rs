@@ -57,7 +57,7 @@ impl Times {
         Ok(resolved.at)
     }
 
-    /// As [`read`](Self::read). A day without a time of day is a period: then also returns its end.
+    /// As [`read`](Self::read). For a day without a time of day, also returns the end of the day.
     pub(crate) fn read_period(
         self,
         flag: &str,

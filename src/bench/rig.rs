@@ -30,7 +30,7 @@ pub(super) const BATCH: usize = 1_000;
 /// The limit is measured for `LIMIT_TIME`, after a warm-up that is not counted.
 const LIMIT_WARM: Duration = Duration::from_millis(300);
 const LIMIT_TIME: Duration = Duration::from_secs(2);
-/// Number of different jobs of the plain rows. It is so large that each batch touches other pages of the index by job.
+/// Number of different jobs of the plain rows. With so many jobs, each batch touches different pages of the index by job.
 const LIMIT_JOBS: u64 = 100_000;
 /// Limit of tries to delete the runs of a measurement.
 const DELETE_TRIES: u32 = 5;

@@ -1,4 +1,4 @@
-//! `bench sink`: answers webhooks. It is a separate process, so that its CPU time does not count as the node's.
+//! `bench sink`: answers webhooks. It is a separate process, so that its CPU time does not count as CPU time of the node.
 
 use std::io::Read as _;
 

@@ -3,7 +3,7 @@
 
 use crate::output::{Output, Text};
 
-/// Columns of the narrowest terminal that tables are made for, and of a pipe.
+/// Tables fit this many columns in a pipe and in every terminal that is not wider.
 pub(super) const WIDTH_MIN: usize = 80;
 /// Space between two columns.
 pub(super) const GAP: usize = 2;
@@ -11,13 +11,14 @@ pub(super) const GAP: usize = 2;
 /// A column whose texts may be cut to this width, or to the width of its header.
 pub(super) type Cut = (usize, usize);
 
-/// Prints a table after cutting the texts of some columns until it fits. The column that is widest beyond its limit is cut first.
+/// Prints a table after cutting the texts of some columns until it fits. Each step cuts the
+/// column that exceeds its limit most.
 pub(super) fn table(out: Output, header: &[&str], rows: Vec<Vec<Text>>, cuts: &[Cut]) -> anyhow::Result<()> {
     Layout { header: header.iter().map(ToString::to_string).collect(), rows, cuts: cuts.to_vec() }.print(out)
 }
 
-/// Prints the first layout that fits, else the last one. Each is narrower than the one before it: it has fewer columns, shorter
-/// times, or smaller limits.
+/// Prints the first layout that fits, else the last layout. The caller orders them from wide to narrow: later layouts have
+/// fewer columns, shorter times, or smaller limits.
 pub(super) fn first_that_fits(out: Output, layouts: impl IntoIterator<Item = Layout>) -> anyhow::Result<()> {
     let mut last = None;
     for layout in layouts {
@@ -128,8 +129,8 @@ pub(super) enum Precision {
     Minutes,
 }
 
-/// The instants as `11-16 07:00:00`, with the year if they are of several years, and the offset that all of them have. An empty
-/// text stays empty.
+/// The common offset of the instants, and each instant as `11-16 07:00:00`. They show the year if the instants are in several
+/// years. An empty text stays empty.
 pub(super) fn short_times<'a>(out: Output, instants: impl IntoIterator<Item = &'a str>) -> (String, Vec<String>) {
     times_to(Precision::Seconds, out, instants)
 }

@@ -42,7 +42,7 @@ pub(crate) struct Recover {
     /// Show which runs would start, and change nothing; the command does the same without this flag
     #[arg(long)]
     dry_run: bool,
-    /// Only this job, by name or id
+    /// Show only this job, by name or id
     #[arg(long, value_name = "JOB")]
     job: Option<String>,
     /// List at most this many jobs, those with the most runs first; the totals include all jobs

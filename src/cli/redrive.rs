@@ -1,4 +1,4 @@
-//! `everytick run redrive`: repeats the failed runs of jobs, which are their dead-letter lists.
+//! `everytick run redrive`: repeats the failed runs of jobs. The failed runs of a job are its dead-letter list.
 
 use std::collections::{BTreeSet, HashSet};
 

@@ -1,5 +1,5 @@
 //! Parses the command line, and turns every error of clap into a sentence: which argument, which value, and what would be right.
-//! Only this file knows clap's errors.
+//! Only this file uses the error types of clap.
 
 use std::{error::Error as _, ffi::OsString};
 

@@ -21,7 +21,7 @@ pub(crate) enum DatabaseUrl {
     Postgres(String),
 }
 
-/// Without a password.
+/// Shows no password.
 impl fmt::Debug for DatabaseUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("DatabaseUrl").field(&self.shown()).finish()
@@ -84,7 +84,7 @@ pub(crate) struct DatabaseSource {
 const URL_BYTES_MAX: u64 = 16 * 1024;
 
 impl DatabaseSource {
-    /// `named` has the names of both settings where they are set.
+    /// `named` has the names of both settings for messages: a flag, or a file, a line and a key.
     fn read(self, named: [&str; 2]) -> Result<Option<DatabaseUrl>, Failure> {
         let [url, url_file] = named;
         match (self.url, self.url_file) {

@@ -173,7 +173,7 @@ impl JobFlags {
                 *slot = Some(times.read(flag, text, Lean::Future, zone)?.into());
             }
         }
-        // Only cron expressions have a zone. For the others, --tz was the zone of the times above.
+        // Only cron expressions have a zone. With --at or --every, --tz is only the zone of the times above.
         if self.at.is_some() || (self.every.is_some() && local) {
             self.tz = None;
         }

@@ -89,7 +89,7 @@ macro_rules! implement_args {
 implement_args! { TargetFlags false RemoveFlags true }
 
 impl TargetFlags {
-    /// For an update: a kind that is chosen replaces the stored one.
+    /// In an update, removes all other kinds if a flag chooses a kind.
     pub(super) fn replace(&self, document: &mut Document) {
         for given in self.0.iter().filter(|given| given.flag.chooses) {
             for other in TargetKind::ALL.iter().filter(|kind| **kind != given.kind) {
