@@ -20,7 +20,7 @@ fn database() -> Database {
     runtime.block_on(Postgres::shared().blank())
 }
 
-/// A command of another user: one with credentials of its own.
+/// Runs a command as another user, who has other credentials.
 fn other_user(server: &Server, args: &[&str]) -> Done {
     let mut command = server.command(args);
     command.env("XDG_CONFIG_HOME", server.dir().join("other")).output().unwrap().into()

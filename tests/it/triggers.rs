@@ -59,7 +59,7 @@ fn a_trigger_with_wait_exits_with_0_only_if_the_run_succeeded() {
     let again = server.everytick(&["run", "rerun", &id, "--wait"]);
     assert!(is_id(&again.stdout) && again.stdout.trim() != id, "{again:?}");
     again.failed(1);
-    // A run that had ended before the command began to wait counts the same.
+    // The exit code is the same if the run has ended before the command begins to wait.
     let key = ["job", "trigger", "bad", "--idempotency-key", "k"];
     let run = server.everytick(&key).ok();
     wait_for("the run to fail", || (state(&server, run.trim()) == "failed").then_some(()));
