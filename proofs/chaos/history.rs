@@ -78,9 +78,9 @@ pub(crate) struct Delivery {
     pub(crate) fence: i64,
     pub(crate) scheduled_at: i64,
     pub(crate) node: String,
-    /// By the campaign's clock.
+    /// Time on the clock of the campaign.
     pub(crate) arrived_at: i64,
-    /// The status of the answer; `None` while there is none.
+    /// The status of the answer; `None` before the answer.
     pub(crate) status: Option<u16>,
 }
 
@@ -122,7 +122,7 @@ pub(crate) struct Fault {
     pub(crate) what: String,
     pub(crate) kinds: Vec<&'static str>,
     pub(crate) began_at: i64,
-    /// From when catching up is measured: the heal, or the kill of a node.
+    /// The start of the time to catch up: the end of the fault, or the kill of a node.
     pub(crate) counts_from: i64,
     pub(crate) caught_up_at: Option<i64>,
     /// Whether the fault may delay ticks.

@@ -58,7 +58,7 @@ pub(crate) struct Node {
 pub(crate) struct Api {
     client: reqwest::Client,
     url: String,
-    /// For a node in its own network namespace.
+    /// The forwarded socket of a node in its own network namespace.
     socket: Option<PathBuf>,
 }
 
@@ -105,7 +105,7 @@ impl Node {
         let setup = &self.setup;
         let log = File::options().create(true).append(true).open(setup.folder.join(format!("n{}.log", self.n + 1)))?;
         let mut command = setup.net.command(Host::Node(self.n), "env");
-        // Only the clock of the last node can be moved, so that a defect of the library can be distinguished from one of the product.
+        // Only the last node runs with the library that moves its clock. A defect of the library thus affects only this node.
         if let Some(library) = setup.faketime.as_ref().filter(|_| self.has_moving_clock()) {
             command
                 .arg(format!("LD_PRELOAD={}", library.display()))
