@@ -55,7 +55,7 @@ pub(crate) struct MoveFlags {
     /// Show what would be moved and what prevents it, and move nothing
     #[arg(long)]
     dry_run: bool,
-    /// Remove the mark from the file, so that it can be served again; the database of --to can then not be served
+    /// Remove the mark from the file, so that it can be served again; no node can then serve the database of --to
     #[arg(long, conflicts_with = "dry_run")]
     undo: bool,
     /// With --undo, confirm that the database of the move no longer exists

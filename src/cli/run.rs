@@ -135,7 +135,7 @@ pub(crate) struct RunFilter {
     /// List only runs of this time or later: of the tick or request; for a backfill, one hour before its creation
     #[arg(long, visible_alias = "since", value_name = "TIME", allow_hyphen_values = true)]
     from: Option<InstantText>,
-    /// List only runs before this time, which is the same as for --from
+    /// List only runs before this time; see --from for the time of a run
     #[arg(long, visible_alias = "until", value_name = "TIME", allow_hyphen_values = true)]
     to: Option<InstantText>,
     /// List only runs in this state: waiting, running, succeeded, failed, cancelled or skipped; repeatable

@@ -91,7 +91,7 @@ pub(crate) struct JobFlags {
     timeout: Option<Span>,
     #[arg(long, value_name = "N", value_parser = whole::<u32>(0..=100), help_heading = "How", help = max_retries_help())]
     max_retries: Option<u32>,
-    /// Wait up to this, at least half of it, before the first retry; doubles for each further retry [default: 5s]
+    /// Wait between half of this and this before the first retry; each further retry doubles it [default: 5s]
     #[arg(long, value_name = "DURATION", help_heading = "How")]
     base_delay: Option<Span>,
     /// Wait at most this long before a retry [default: 10m]

@@ -145,7 +145,7 @@ fn header(text: &str) -> Result<(String, String), String> {
 
 fn not_empty(text: &str) -> Result<String, String> {
     if text.trim().is_empty() {
-        return Err("the value is empty; write what the runs are delivered to, as the examples show".to_owned());
+        return Err("the value is empty; write a value, as in the examples of --help".to_owned());
     }
     Ok(text.to_owned())
 }

@@ -20,7 +20,7 @@ fn at_two(facts: &Facts) -> Explanation {
 }
 
 #[test]
-fn an_edit_that_enables_nothing_is_not_the_one_that_enabled_the_job() {
+fn an_answer_does_not_name_an_edit_that_left_the_job_disabled() {
     let mut facts = facts();
     let disabled = Was { enabled: false, ..every(60) };
     facts.changes.push(edited(150, "bob", disabled.clone()));
@@ -38,7 +38,7 @@ fn an_edit_that_enables_nothing_is_not_the_one_that_enabled_the_job() {
 }
 
 #[test]
-fn an_edit_that_adds_no_schedule_is_not_the_one_that_added_it() {
+fn an_answer_does_not_name_an_edit_that_added_no_schedule() {
     let mut facts = facts();
     let manual = Was { enabled: true, schedule: None };
     facts.changes.push(edited(150, "bob", manual.clone()));

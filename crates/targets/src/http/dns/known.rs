@@ -229,7 +229,11 @@ pub(super) mod tests {
         assert_eq!(known.reputation(name, start), Reputation::Suspect);
         assert_eq!(known.reputation(name, start + SUSPECT_FOR), Reputation::New);
         known.remember(name, found(), start, Pace::Slow, start);
-        assert_eq!(known.reputation(name, start), Reputation::Suspect, "a slow answer occupies a permit as long as a missing answer");
+        assert_eq!(
+            known.reputation(name, start),
+            Reputation::Suspect,
+            "a slow answer occupies a permit as long as a missing answer"
+        );
         known.remember(name, found(), start, Pace::Quick, start);
         assert_eq!(known.reputation(name, start), Reputation::Proven);
         for _ in 1..SILENT_LOOKUPS {
