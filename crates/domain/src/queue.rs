@@ -39,9 +39,10 @@ pub const KEY_EXPRESSION_BYTES_MAX: usize = 256;
 /// A longer key value is stored as its hash.
 pub const KEY_BYTES_MAX: usize = 128;
 
-/// The head start of a run in its queue, in milliseconds. Its rank is the instant since which it waits, minus this lead; the
-/// lowest rank is claimed first. Ranks do not change over time, yet a run gains one priority step per [`AGE_STEP`] that it
-/// waits, so no run starves. A late run (chosen by catch-up) ranks behind every on-time run that has waited as long.
+/// The head start of a run in its queue, in milliseconds. The rank of a run is the instant at which it began to wait, minus
+/// this lead. The lowest rank is claimed first. Ranks do not change over time, yet a run gains one priority step per
+/// [`AGE_STEP`] that it waits, so no run starves. A late run (chosen by catch-up) ranks behind every on-time run that has
+/// waited as long.
 #[must_use]
 pub fn lead(priority: u8, late: bool) -> i64 {
     let steps = i64::from(priority) - if late { i64::from(PRIORITY_MAX) + 1 } else { 0 };

@@ -1,6 +1,13 @@
 //! Explains why a job ran or did not run at one instant, and why a run is in its state, in words and fields. Decides from loaded
-//! facts: the present job, its changes and their times, and the recorded rows. `facts` and `run/facts` have the input, `edits`
-//! what each edit set, `answer` and `run` the decisions, `outlook` what comes next, `words` and `local` the text.
+//! facts: the present job, its changes and their times, and the recorded rows.
+//!
+//! | file | content |
+//! |---|---|
+//! | `facts`, `run/facts` | the input |
+//! | `edits` | the definition that each edit set |
+//! | `answer`, `run` | the decisions |
+//! | `outlook` | the next tick |
+//! | `words`, `local` | the text |
 
 mod answer;
 mod edits;
@@ -74,7 +81,7 @@ worded! {
         /// unknown.
         DefinitionChanged = "definition_changed",
         NotYetDue = "not_yet_due",
-        /// In the future, and a calendar excludes it.
+        /// A future tick that a calendar excludes.
         WillBeSkipped = "will_be_skipped",
         /// Due, but not recorded yet.
         NotYetRecorded = "not_yet_recorded",
@@ -122,7 +129,7 @@ worded! {
         NotRetried = "not_retried",
         /// The node or worker that claimed the run vanished, and the run is not delivered again.
         Lost = "lost",
-        /// By request.
+        /// The run was cancelled by request.
         Cancelled = "cancelled",
         /// A newer run of the job replaced it.
         Superseded = "superseded",

@@ -67,7 +67,7 @@ pub(super) enum Day {
 }
 
 impl InstantText {
-    /// Whether the text is RFC 3339, so that there is nothing to interpret.
+    /// Whether the text is RFC 3339, which has only one meaning.
     #[must_use]
     pub const fn is_exact(&self) -> bool {
         matches!(self.form, Form::Exact(_))

@@ -25,7 +25,7 @@ pub enum Lean {
 pub struct Resolved {
     pub at: DbTime,
     /// The instant in the zone, with a remark if clocks change there: `2026-11-17T02:00:00+01:00 (Europe/Paris)`.
-    /// `None` if the text was RFC 3339, so that there was nothing to interpret.
+    /// `None` if the text is RFC 3339, which has only one meaning.
     pub reading: Option<String>,
 }
 

@@ -119,7 +119,7 @@ impl<'a> Changes<'a> {
         (stretch.start > self.described).then_some(stretch)
     }
 
-    /// The times that do not exist. If the schedule has no further tick, also those after the last one.
+    /// The times that do not exist. If the schedule has no further tick, includes times after the last tick.
     pub(super) fn nonexistent(mut self, is_over: bool) -> Vec<Nonexistent> {
         for _ in 0..if is_over { CHANGES_AFTER_END_MAX } else { 0 } {
             let civil = self.stretch.end.saturating_add(self.stretch.offset.min(self.stretch.after));

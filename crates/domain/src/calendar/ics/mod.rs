@@ -13,7 +13,7 @@ use self::rule::{Rule, Years};
 use super::{CALENDAR_ENTRIES_MAX, CalendarSpec, Days, MonthDay, day_number};
 use crate::{invalid::Invalid, schedule::date::date_of, time::DbTime};
 
-/// The longest event with a rule that is accepted, in days. Longer events are not holidays.
+/// The longest accepted duration of an event with a rule, in days. Longer events are not holidays.
 const REPEATED_DAYS_MAX: i64 = 60;
 
 /// The calendar of a file, and what could not be imported.
@@ -40,8 +40,8 @@ impl LeftOut {
 }
 
 /// Reads the calendar in an ICS file. Its zone is `timezone`, else the file's `X-WR-TIMEZONE`, else UTC. A rule without
-/// an end that has no yearly form is expanded around `now`. Refuses a file that has events if none of them can be
-/// imported.
+/// an end becomes yearly days if possible; otherwise it is expanded for the years around `now`. Refuses a file that has
+/// events if none of them can be imported.
 pub fn from_ics(text: &str, timezone: Option<&str>, now: DbTime) -> Result<Imported, Vec<Invalid>> {
     let mut file = File::new(now);
     for line in unfolded(text) {
