@@ -23,8 +23,8 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 /// The API's limit for one page.
 const PAGE_MAX: usize = 1_000;
-/// A list ends after this many empty pages in a row and reports `searched_to`. For an empty page, the server has searched as many
-/// rows as it does for one request.
+/// A list ends after this many empty pages in a row and reports `searched_to`. A page is empty if the server found no item
+/// among the rows that it searches per request.
 const EMPTY_PAGES_MAX: usize = 20;
 
 #[derive(Debug)]
@@ -296,7 +296,7 @@ impl<'a> Request<'a> {
     }
 }
 
-/// The refusal of a version, in the words of the command line: its flag instead of the header.
+/// Replaces the header If-Match by the flag --if-version in the refusal of a version.
 fn by_flag(message: &str) -> String {
     message.replace("If-Match: ", "--if-version: ").replace(", which If-Match does not contain", "; read the job again")
 }

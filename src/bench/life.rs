@@ -48,8 +48,8 @@ const DUE_A_SECOND: u64 = 50_000;
 const SETTLED_WITHIN: Duration = Duration::from_secs(600);
 /// Requests of the bare client, before and after the runs.
 const BARE_REQUESTS: u64 = 50_000;
-/// Lowest expected rate of the bare client. The first tick is planned for the time at which its requests end at this
-/// rate.
+/// Lowest expected rate of the bare client. Its requests must end before the first tick, so this rate determines the first
+/// tick.
 const BARE_A_SECOND_LEAST: u64 = 3_000;
 const QUEUE: &str = "bench";
 
@@ -108,8 +108,8 @@ impl LifeFlags {
         Ok(vec![report.rate("rate", rate).rate("limit", limit).ratio("ratio", rate / limit)])
     }
 
-    /// Measures the limit and registers the jobs. Returns the limit and the first tick, which leaves time for the registration
-    /// and `ahead` for other work.
+    /// Measures the limit and registers the jobs. Returns the limit and the first tick. The first tick leaves time for the
+    /// registration, and `ahead` for other work.
     async fn register(
         &self,
         open: &Open,

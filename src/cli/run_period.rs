@@ -51,7 +51,8 @@ impl Period {
         self.from.is_none_or(|begin| to > begin) && self.to.is_none_or(|end| from < end)
     }
 
-    /// Notes that runs are listed outside of the period in which they are scheduled, if there are any.
+    /// Writes a note for runs in the list that are scheduled outside of the period. Also notes backfills with runs for the
+    /// period that are listed outside of it.
     pub(super) async fn note(self, client: &Client, out: Output, job: Option<&str>, list: &Page) -> anyhow::Result<()> {
         if self.is_all() {
             return Ok(());

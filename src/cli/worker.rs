@@ -167,7 +167,7 @@ async fn run(settings: RunSettings, context: Context) -> Result<String, Failure>
         settings.command.split_first().ok_or_else(|| Failure::for_good("there is no command"))?;
     let run = context.run();
     let mut command = Command::new(program);
-    // The command may not act as this worker.
+    // Without the token, the command cannot act as this worker.
     for variable in SECRET_VARIABLES {
         command.env_remove(variable);
     }
