@@ -1,5 +1,6 @@
-//! `chaos forward SOCKET ADDRESS` runs inside a node's network namespace. A node listens only on loopback there, but files are
-//! shared, so this forwards a Unix socket to it.
+//! `chaos forward SOCKET ADDRESS` runs inside the network namespace of a node and forwards a Unix socket to the node. The node
+//! listens only on loopback of its namespace. The campaign runs outside, but can open the socket, because all namespaces share
+//! the files.
 
 use tokio::net::{TcpStream, UnixListener};
 
