@@ -131,7 +131,7 @@ fn events_that_cannot_be_imported_are_reported_and_the_others_are_imported() {
 }
 
 #[test]
-fn a_file_of_which_nothing_can_be_imported_is_refused_with_its_lines() {
+fn a_file_without_an_event_that_can_be_imported_is_refused_with_its_lines() {
     for (lines, message) in [
         ("DTSTART:20261225T100000Z", "line 6: the event \"Day\": DTSTART: \"20261225T100000Z\" has a time of day"),
         ("DTSTART:20261225T000000Z\nDTEND:20261226T000000Z", "has a time of day"),
@@ -200,7 +200,7 @@ fn a_changed_occurrence_of_a_yearly_rule_is_replaced_too() {
 }
 
 #[test]
-fn a_change_of_an_occurrence_that_dates_cannot_represent_is_named() {
+fn a_changed_occurrence_that_cannot_be_imported_is_reported() {
     for (lines, reason) in [
         (
             "RECURRENCE-ID:20270205T100000Z\nDTSTART;VALUE=DATE:20270208",
