@@ -2,7 +2,8 @@
 """A worker of one queue, with only the standard library: worker.py SERVER QUEUE [RUNS]. Ends after RUNS runs, if given.
 
 It survives a restart of the server: a request without an answer is repeated. After SIGTERM or Ctrl-C it claims no more runs
-and completes its claimed run.
+and completes its claimed run. If the server needs a token, it is read from the variable EVERYTICK_TOKEN:
+EVERYTICK_TOKEN=$(everytick token create NAME --role worker --queue QUEUE)
 """
 import http.client, json, os, re, signal, socket, sys, threading, time, urllib.error, urllib.parse, urllib.request
 
@@ -30,6 +31,10 @@ def arguments(given):
 
 SERVER, QUEUE, RUNS = arguments(sys.argv[1:])
 WORKER = f"{socket.gethostname()}-{os.getpid()}"
+HEADERS = {"Content-Type": "application/json"}
+TOKEN = os.environ.pop("EVERYTICK_TOKEN", "").strip()  # removed, so that no command of the worker inherits it
+if TOKEN:
+    HEADERS["Authorization"] = f"Bearer {TOKEN}"
 stop = threading.Event()
 
 def note(text):
@@ -49,9 +54,28 @@ def why_unanswered(error):
     return f"the connection was lost: {getattr(reason, 'strerror', None) or reason}"
 
 def post(path, body):
-    request = urllib.request.Request(f"{SERVER}/api/v1/{path}", json.dumps(body).encode(), {"Content-Type": "application/json"})
+    request = urllib.request.Request(f"{SERVER}/api/v1/{path}", json.dumps(body).encode(), HEADERS)
     with urllib.request.urlopen(request, timeout=40) as answer:
         return json.load(answer)
+
+def detail(error):
+    """The sentence in the answer of the server."""
+    try:
+        return json.load(error)["detail"]
+    except (ValueError, KeyError, TypeError, OSError):
+        return error.reason
+
+def refused(error):
+    """Ends the worker: the server refuses its requests, and would refuse their repeats."""
+    why = detail(error)
+    remedy = f"everytick token create NAME --role worker --queue {QUEUE}"
+    if error.code == 401:
+        used = "the token in EVERYTICK_TOKEN is not valid" if TOKEN else "the variable EVERYTICK_TOKEN is not set"
+        why = f"it needs a token, and {used}; create one with `{remedy}`"
+    elif error.code == 403:
+        why = f"{why}; create a token for this queue with `{remedy}`"
+    note(f"{SERVER} refused the request ({error.code}): {why}")
+    os._exit(1)  # also from the thread of the heartbeats
 
 def post_until_answered(path, body, give_up=lambda: False):
     """Repeats a request while no server answers or the server is busy. Returns None if it gave up, or on 404 and 409."""
@@ -61,9 +85,9 @@ def post_until_answered(path, body, give_up=lambda: False):
             return post(path, body)
         except urllib.error.HTTPError as error:
             if error.code in (404, 409):  # the claim was lost, or the run has ended
-                return note(f"{path}: {error.code} {error.reason}")
+                return note(f"{path}: {error.code}: {detail(error)}")
             if error.code < 500 and error.code not in (408, 429):
-                raise  # the request is wrong, so a repeat would fail too
+                refused(error)
             why = why_unanswered(error)
         except (OSError, http.client.HTTPException) as error:  # no connection, or it broke before the answer
             why = why_unanswered(error)
@@ -125,9 +149,10 @@ note(f"worker {WORKER} started: queue {QUEUE} at {SERVER}")
 left = RUNS
 while left > 0 and not stop.is_set():
     answer = post_until_answered(f"queues/{QUEUE}/claim", {"worker": WORKER, "limit": 1, "wait": "20s"}, stop.is_set)
-    if answer is None:
-        break
-    for run in answer["runs"]:
+    if answer is None and not stop.is_set():  # 404: also a token for other queues gets it
+        note(f"the worker may not claim from queue {QUEUE}; check the name, and the queues of its token")
+        sys.exit(1)
+    for run in answer["runs"] if answer else []:
         if stop.is_set():  # the server answered the claim after the worker was stopped
             post_until_answered(f"runs/{run['id']}/release", {"fence": run["fence"]})
         else:

@@ -442,6 +442,42 @@ fn workers_survive_a_restart_of_the_server() {
 }
 
 #[test]
+fn the_python_example_sends_its_token_and_explains_a_missing_one() {
+    let server = Server::builder().flags(&["--enable-shell"]).start();
+    server.everytick(&["job", "create", "mail", "--queue", "emails"]).ok();
+    let token = server.everytick(&["token", "create", "w", "--role", "worker", "--queue", "emails"]).ok();
+    let id = trigger_one(&server);
+    let worker = |token: &str, queue: &str| {
+        let mut python = std::process::Command::new("python3");
+        let example = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/worker.py");
+        Started::new(python.args([example, server.url(), queue, "1"]).env("EVERYTICK_TOKEN", token))
+    };
+    for (token, queue, part) in [
+        ("", "emails", "the variable EVERYTICK_TOKEN is not set; create one with `everytick token create"),
+        ("etk_wrong", "emails", "the token in EVERYTICK_TOKEN is not valid"),
+        (
+            token.trim(),
+            "other",
+            "the worker may not claim from queue other; check the name, and the queues of its token",
+        ),
+    ] {
+        let mut refused = worker(token, queue);
+        assert_eq!(refused.ended().code(), Some(1), "{}", refused.lines());
+        refused.wait_for_line(part);
+        assert!(!refused.lines().contains("Traceback"), "{}", refused.lines());
+    }
+    let mut command = server.command(&["worker", "--queue", "other", "--", "true"]);
+    let refused = crate::support::Done::from(command.env("EVERYTICK_TOKEN", token.trim()).output().unwrap()).failed(1);
+    assert!(
+        refused.contains("the worker may not claim from queue \"other\"; check the name, and the queues"),
+        "{refused}"
+    );
+    let mut python = worker(&token, "emails");
+    assert!(python.ended().success(), "{}", python.lines());
+    ended_as(&server, &id, "succeeded");
+}
+
+#[test]
 fn queues_are_listed_and_limited() {
     let server = with_queue(&[]);
     server.everytick(&["job", "trigger", "mail"]).ok();

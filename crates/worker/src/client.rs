@@ -143,8 +143,10 @@ impl Client {
         let body = json!({ "worker": worker, "limit": limit, "wait": format!("{}s", wait.as_secs()) });
         match self.post::<Claimed>(&["queues", queue, "claim"], &body, wait + ANSWER_TIMEOUT).await {
             Ok(claimed) => Ok(claimed.runs),
-            // 404: the path names no queue.
-            Err(Refusal::Stale) => Err(Refusal::Refused(format!("{queue:?} is not the name of a queue"))),
+            // 404: the path names no queue, or the token is for other queues.
+            Err(Refusal::Stale) => Err(Refusal::Refused(format!(
+                "the worker may not claim from queue {queue:?}; check the name, and the queues of its token"
+            ))),
             Err(error) => Err(error),
         }
     }
