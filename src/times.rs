@@ -31,6 +31,11 @@ impl Times {
         Self { job: job.and_then(LocalZone::constant_name), ..self }
     }
 
+    /// The name of the local zone. `None` if it is UTC, or has no name that servers know.
+    pub(crate) fn local_name() -> Option<&'static str> {
+        LocalZone::constant_name(LOCAL.name()).filter(|_| *LOCAL != LocalZone::utc())
+    }
+
     pub(crate) const fn is_utc(self) -> bool {
         self.utc
     }

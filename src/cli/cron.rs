@@ -71,7 +71,7 @@ struct Expression {
     /// When clocks go back and a fixed time occurs twice, fire at this occurrence
     #[arg(long, value_enum, default_value_t)]
     fold: FoldWord,
-    /// Show the ticks after this time [default: now]
+    /// Show the ticks from this time on [default: now]
     #[arg(long, visible_alias = "since", value_name = "TIME", allow_hyphen_values = true)]
     from: Option<InstantText>,
     /// Derive the value of an H in the expression from this job name

@@ -5,6 +5,7 @@ use serde::Deserialize;
 use crate::{
     client::{Answer, Request},
     output::Output,
+    times::Times,
 };
 
 #[derive(Debug, Deserialize)]
@@ -16,10 +17,12 @@ struct Explanation {
     commands: Vec<String>,
 }
 
-/// Sends the request and prints the answer. With `--utc`, its text has the times in UTC.
+/// Sends the request and prints the answer. Its text has the times in the zone of the job, else in the local zone; with `--utc`,
+/// in UTC.
 pub(crate) async fn ask(out: Output, request: Request<'_>) -> anyhow::Result<()> {
     let utc = out.times().is_utc().then_some(true);
-    print(out, &request.query_some("utc", utc).send().await?)
+    let zone = Times::local_name().filter(|_| utc.is_none());
+    print(out, &request.query_some("utc", utc).query_some("zone", zone).send().await?)
 }
 
 /// Prints the answer, its details, and the commands that help, one per line.

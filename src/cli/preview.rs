@@ -33,6 +33,12 @@ impl From<everytick_domain::schedule::Preview> for Ticks {
 }
 
 impl Ticks {
+    /// Shows the ticks of a job without a zone in the local zone.
+    pub(crate) fn in_local_zone(self, out: Output) -> Self {
+        let shown = |tick: PreviewTick| PreviewTick { local: out.time(&tick.at), ..tick };
+        Self { ticks: self.ticks.into_iter().map(shown).collect(), ..self }
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.ticks.is_empty() && self.nonexistent.is_empty()
     }

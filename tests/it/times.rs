@@ -186,3 +186,36 @@ fn a_machine_without_a_valid_zone_uses_utc() {
     assert!(done.stderr.ends_with("Z (UTC)\n"), "{done:?}");
     done.ok();
 }
+
+#[test]
+fn output_about_a_job_without_a_zone_is_in_the_local_zone() {
+    let server = server();
+    let run = server.everytick(&["job", "trigger", "plain"]).ok().trim().to_owned();
+    for args in [
+        &["job", "next", "plain", "-n", "2"][..],
+        &["job", "explain", "plain"],
+        &["job", "explain", "plain", "--at", "2040-01-20 02:00"],
+        &["run", "explain", &run],
+    ] {
+        let has_offset = |text: &str| text.contains("-05:00") || text.contains("-04:00");
+        let shown = in_new_york(&server, args).ok();
+        assert!(has_offset(&shown), "{args:?}: {shown}");
+        let utc = in_new_york(&server, &[&["--utc"], args].concat()).ok();
+        assert!(!has_offset(&utc) && !utc.contains("LOCAL"), "{args:?}: {utc}");
+    }
+}
+
+#[test]
+fn a_preview_includes_the_time_from_which_it_starts() {
+    let server = server();
+    let from = ["-n", "1", "--from", "2040-01-20T01:00:00Z"];
+    for args in [
+        &["cron", "next", "0 * * * *"][..],
+        &["cron", "explain", "0 2 * * *", "--tz", "Europe/Paris"],
+        &["job", "next", "paris"],
+        &["job", "next", "plain"],
+    ] {
+        let shown = server.everytick(&[args, &from].concat()).ok();
+        assert!(shown.contains("\n2040-01-20T01:00:00Z"), "{args:?}: {shown}");
+    }
+}

@@ -47,6 +47,9 @@ pub(crate) use document::{payload, read_text};
 
 /// The least space for a schedule and for a target in a list.
 const TEXT_MIN: usize = 8;
+/// With less space for schedules than this, a narrower list leaves out other columns. It fits `when triggered` and most
+/// expressions without their zone.
+const SCHEDULE_WANTED: usize = 14;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum JobCommand {
@@ -211,7 +214,7 @@ pub(crate) struct Next {
     /// Show this many ticks
     #[arg(short = 'n', long, default_value_t = 10, value_parser = within::<u32>(1..=1_000))]
     count: u32,
-    /// Show the ticks after this time [default: now]
+    /// Show the ticks from this time on [default: now]
     #[arg(long, visible_alias = "since", value_name = "TIME", allow_hyphen_values = true)]
     from: Option<InstantText>,
 }
@@ -318,12 +321,12 @@ impl JobCommand {
                 selection.run(client, out, &[], &command).await
             }
             Self::Next(Next { job: JobName { job }, count, from }) => {
-                let zone = zone_for(client, &job, [from.as_ref()]).await?;
+                let zone = zone(client, &job).await?;
                 let read = |text| out.times().read("from", &text, Lean::Future, zone.as_deref());
                 let from = from.map(read).transpose()?;
                 let request = client.get(&["jobs", &job, "next"]).query("count", count);
                 let answer = request.query_some("from", from).send().await?;
-                if out.is_json() { Ok(out.json(&answer)?) } else { print_next(out, answer.read()?) }
+                if out.is_json() { Ok(out.json(&answer)?) } else { print_next(out, answer.read()?, zone.as_deref()) }
             }
             Self::Explain(Explain { job: JobName { job }, at }) => {
                 let zone = zone_for(client, &job, [at.as_ref()]).await?;
@@ -374,6 +377,8 @@ impl Create {
 #[derive(Clone, Copy, Debug)]
 struct Shown {
     precision: Precision,
+    /// The least space for the schedule.
+    schedule_min: usize,
     target: bool,
     /// The time of the last run.
     last_at: bool,
@@ -393,7 +398,7 @@ fn list_layout(out: Output, jobs: &[JobView], instants: &[String], shown: Shown)
     let mut columns = vec![
         Column::whole("NAME", jobs.iter().map(|job| Text::strong(&job.name))),
         Column::whole("STATUS", jobs.iter().map(JobView::status)),
-        Column::cut("SCHEDULE", TEXT_MIN, schedules),
+        Column::cut("SCHEDULE", shown.schedule_min, schedules),
     ];
     if shown.target {
         columns.push(Column::cut("TARGET", TEXT_MIN, targets));
@@ -427,12 +432,12 @@ impl List {
         let instants = jobs.iter().flat_map(|job| [job.next_tick.clone().unwrap_or_default(), last(job)]);
         let instants: Vec<String> = instants.collect();
         let layout = |shown| list_layout(out, &jobs, &instants, shown);
-        let all = Shown { precision: Precision::Seconds, target: true, last_at: true };
+        let all = Shown { precision: Precision::Seconds, schedule_min: SCHEDULE_WANTED, target: true, last_at: true };
         let minutes = Shown { precision: Precision::Minutes, ..all };
         let without_target = Shown { target: false, ..minutes };
-        let without_time = Shown { last_at: false, ..minutes };
-        let least = Shown { target: false, ..without_time };
-        fit::first_that_fits(out, [all, minutes, without_target, without_time, least].map(layout))?;
+        let narrow = Shown { schedule_min: TEXT_MIN, ..without_target };
+        let least = Shown { last_at: false, ..narrow };
+        fit::first_that_fits(out, [all, minutes, without_target, narrow, least].map(layout))?;
         run::note_more(&answer);
         Ok(())
     }

@@ -188,7 +188,8 @@ pub(super) struct Preview {
     no_ticks: Option<String>,
 }
 
-pub(super) fn print_next(out: Output, preview: Preview) -> anyhow::Result<()> {
+/// `zone` is that of the job.
+pub(super) fn print_next(out: Output, preview: Preview, zone: Option<&str>) -> anyhow::Result<()> {
     if let Some(description) = &preview.description {
         out.line(description)?;
         out.line("")?;
@@ -197,7 +198,8 @@ pub(super) fn print_next(out: Output, preview: Preview) -> anyhow::Result<()> {
         output::note_line(preview.no_ticks.as_deref().unwrap_or("no upcoming ticks"));
         return Ok(());
     }
-    Ok(preview.ticks.print(out)?)
+    let ticks = if zone.is_none() { preview.ticks.in_local_zone(out) } else { preview.ticks };
+    Ok(ticks.print(out)?)
 }
 
 pub(super) fn print_job(out: Output, job: JobView) -> anyhow::Result<()> {
@@ -217,14 +219,16 @@ pub(super) fn print_job(out: Output, job: JobView) -> anyhow::Result<()> {
         word(&job.misfire["max_runs"]),
         job.misfire["grace"].as_str().map(|grace| format!(", none older than {grace}")).unwrap_or_default(),
     );
-    let retry = format!(
-        "{} times, {} doubling to {}, {} in all; {} when lost",
-        word(&job.retry["max_retries"]),
-        word(&job.retry["base_delay"]),
-        word(&job.retry["max_delay"]),
-        job.longest_retry().map_or_else(|| "0s".to_owned(), |total| format!("at most {total}")),
-        job.on_lost,
-    );
+    let retry = match job.longest_retry() {
+        None => format!("none; {} when lost", job.on_lost),
+        Some(total) => format!(
+            "{} times, {} doubling to {}, at most {total} in all; {} when lost",
+            word(&job.retry["max_retries"]),
+            word(&job.retry["base_delay"]),
+            word(&job.retry["max_delay"]),
+            job.on_lost,
+        ),
+    };
     let mut facts = vec![
         ("Name", Text::strong(&job.name)),
         ("Id", Text::plain(&job.id)),

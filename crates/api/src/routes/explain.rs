@@ -1,7 +1,10 @@
 //! Explains why a job ran or did not run at an instant, and why a run is in its state.
 
 use axum::Json;
-use everytick_domain::explain::{Question, ShownIn, explain, explain_run};
+use everytick_domain::{
+    explain::{Question, ShownIn, explain, explain_run},
+    instant::LocalZone,
+};
 
 use super::{Shared, State};
 use crate::{
@@ -23,6 +26,7 @@ use crate::{
         ("at" = Option<String>, Query, description = "The instant, RFC 3339", format = DateTime),
         ("until" = Option<String>, Query, description = "With `at`: explain the first tick from `at` to before this instant", format = DateTime),
         ("utc" = Option<bool>, Query, description = "Whether the text shows its times in UTC instead of the job's zone"),
+        ("zone" = Option<String>, Query, description = "The zone for the times in the text if the job has none, an IANA name", example = "Europe/Paris"),
     ),
     responses(
         (status = 200, description = "The explanation", body = Explanation),
@@ -49,7 +53,18 @@ pub(crate) async fn explain_job(
 }
 
 fn shown_in(params: &mut Params) -> ShownIn {
-    if params.flag("utc").unwrap_or(false) { ShownIn::Utc } else { ShownIn::JobZone }
+    let utc = params.flag("utc").unwrap_or(false);
+    let shown_in = match params.one("zone") {
+        None => ShownIn::JobZone,
+        Some(name) => match LocalZone::named(&name) {
+            Ok(zone) => LocalZone::constant_name(zone.name()).map_or(ShownIn::JobZone, ShownIn::JobZoneOr),
+            Err(wrong) => {
+                params.refuse("zone", wrong);
+                ShownIn::JobZone
+            }
+        },
+    };
+    if utc { ShownIn::Utc } else { shown_in }
 }
 
 /// Explain why a run is in its state
@@ -62,6 +77,7 @@ fn shown_in(params: &mut Params) -> ShownIn {
     params(
         ("id" = String, Path, format = Uuid),
         ("utc" = Option<bool>, Query, description = "Whether the text shows its times in UTC instead of the job's zone"),
+        ("zone" = Option<String>, Query, description = "The zone for the times in the text if the job has none, an IANA name", example = "Europe/Paris"),
     ),
     responses(
         (status = 200, description = "The explanation", body = Explanation),

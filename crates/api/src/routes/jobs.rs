@@ -414,7 +414,7 @@ pub(crate) async fn trigger_job(
 ///
 /// The list is empty for a job that is paused, disabled or without a schedule; `no_ticks` then has the reason. Ticks
 /// that a calendar excludes are listed with `excluded_by`: they will be skips. With `from`, the ticks of the present
-/// definition after that instant.
+/// definition from that instant on.
 #[utoipa::path(
     get,
     path = "/api/v1/jobs/{job}/next",
@@ -422,7 +422,7 @@ pub(crate) async fn trigger_job(
     params(
         ("job" = Name, Path, description = "Name or id"),
         ("count" = Option<usize>, Query, minimum = 1, maximum = 1000),
-        ("from" = Option<String>, Query, description = "Shows the ticks after this instant, RFC 3339; default now", format = DateTime),
+        ("from" = Option<String>, Query, description = "Shows the ticks from this instant on, RFC 3339; default now", format = DateTime),
     ),
     responses(
         (status = 200, description = "The description of the schedule and its next ticks", body = Preview),
@@ -434,9 +434,9 @@ pub(crate) async fn next_ticks(State(api): Shared, JobPath(job): JobPath, mut pa
     let from: Option<DbTime> = params.parsed("from");
     params.finish()?;
     let record = api.queries().job(api.tenant(), &job).await?;
-    // Without `from`, start after now, but not before the cursor. No tick precedes the job's creation.
-    let from = from.or(record.cursor.map(|cursor| record.now.max(cursor.minus(Span::millis(1)))));
-    let from = from.map(|from| from.max(record.job.created_at));
+    // Without `from`, start now, but not before the cursor. The first tick of a job is after its creation.
+    let from = from.or(record.cursor.map(|cursor| record.now.max(cursor)));
+    let from = from.map(|from| from.max(record.job.created_at.plus(Span::millis(1))));
     let mut preview: Preview = match (record.job.ticking(), from) {
         (Some(schedule), Some(from)) => schedule.preview(from, count).into(),
         _ => Preview::without_ticks(record.job.schedule.as_ref()),

@@ -101,7 +101,7 @@ pub(crate) struct Explanation {
     /// Why the run waits, how it ended, or the `skip_reason`; `null` if there is neither a run nor a skip.
     #[schema(inline)]
     reason: Option<Why>,
-    /// The explanation as text, in the job's zone with UTC beside it; with `utc=true` in UTC.
+    /// The explanation as text, in the job's zone, else in `zone`, with UTC beside it; with `utc=true` in UTC.
     #[schema(
         example = "2026-12-25T03:00:00+01:00 (2026-12-25T02:00:00Z): skipped: calendar holidays-de excludes the date"
     )]

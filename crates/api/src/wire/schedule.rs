@@ -118,7 +118,7 @@ impl Schedule {
             (None, Some(every), None) => ScheduleSpec::every(every).map_err(|found| wrong.extend([found])).ok(),
             (None, None, Some(at)) => ScheduleSpec::at(at).map_err(|found| wrong.extend([found])).ok(),
             (None, None, None) => {
-                wrong.add("", "is empty; write one of cron, every and at, or omit the schedule");
+                wrong.add("", "the schedule is empty; write one of cron, every and at, or omit it");
                 None
             }
             _ => {
@@ -195,7 +195,7 @@ pub(crate) struct PreviewRequest {
     /// How many ticks to show.
     #[schema(minimum = 1, maximum = 1000, default = 10)]
     count: Option<i64>,
-    /// Shows the ticks after this instant; default now.
+    /// Shows the ticks from this instant on; default now.
     #[schema(format = DateTime)]
     from: Option<String>,
 }

@@ -1,6 +1,7 @@
-//! Instants and durations as text for users: in the job's zone with UTC beside it, or in UTC alone.
+//! Instants and durations as text for users: in the job's zone, or the caller's, with UTC beside it; or in UTC alone.
 
 use crate::{
+    instant::LocalZone,
     job::Job,
     schedule::{Schedule, ScheduleSpec, Timing},
     time::{DbTime, Span},
@@ -11,10 +12,12 @@ use crate::{
 pub enum ShownIn {
     #[default]
     JobZone,
+    /// In the job's zone. If the job has none, in the zone of this name, which is that of the caller.
+    JobZoneOr(&'static str),
     Utc,
 }
 
-/// Shows the instants of a job. A job without a cron expression has no zone: its instants are in UTC.
+/// Shows the instants of a job. A job without a cron expression has no zone.
 #[derive(Clone, Copy)]
 pub(super) struct Local<'a> {
     spec: Option<&'a ScheduleSpec>,
@@ -51,10 +54,13 @@ impl<'a> Local<'a> {
 
     /// `2026-11-17T02:00:00+01:00`, or `2026-11-17T01:00:00Z`
     pub(super) fn text(self, at: DbTime) -> String {
-        match self.shown_in {
-            ShownIn::JobZone => self.in_job_zone(at),
-            ShownIn::Utc => at.to_string(),
-        }
+        let caller = match self.shown_in {
+            ShownIn::Utc => return at.to_string(),
+            ShownIn::JobZone => None,
+            ShownIn::JobZoneOr(name) => Some(name).filter(|_| self.zone().is_none()),
+        };
+        let caller = caller.and_then(|name| LocalZone::named(name).ok());
+        caller.map_or_else(|| self.in_job_zone(at), |zone| zone.show(at))
     }
 
     /// `2026-11-17T02:00:00+01:00 (2026-11-17T01:00:00Z)`; UTC alone if that is the zone.

@@ -318,6 +318,16 @@ fn every_situation_is_explained() {
 }
 
 #[test]
+fn the_text_about_a_job_without_a_zone_is_in_the_zone_of_the_caller() {
+    let mut facts = facts();
+    let question = Question::at(s(at("2026-12-25T07:30:00Z")));
+    let words = |facts: &Facts| explain(facts, question, ShownIn::JobZoneOr("Europe/Berlin")).words;
+    assert!(words(&facts).starts_with("2026-12-25T08:30:00+01:00 (2026-12-25T07:30:00Z): "), "{}", words(&facts));
+    nightly(&mut facts, Gap::Shift);
+    assert!(words(&facts).starts_with("2026-12-25T02:30:00-05:00 (2026-12-25T07:30:00Z): "), "{}", words(&facts));
+}
+
+#[test]
 fn the_fields_agree_with_the_text() {
     let mut facts = facts();
     naming(&mut facts, "2026-11-16");

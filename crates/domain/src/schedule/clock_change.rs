@@ -74,11 +74,11 @@ pub(super) struct Changes<'a> {
 }
 
 impl<'a> Changes<'a> {
-    /// Starts after `from`.
+    /// Starts at `from`: describes also a change at this instant.
     pub(super) fn new(cron: &'a Cron, from: DbTime, (first, last): (DbTime, DbTime)) -> Self {
-        let from = seconds(from).max(0);
+        let before = seconds(from.minus(Span::millis(1))).max(0);
         let bounds = (seconds(first), seconds(last));
-        Self { cron, stretch: cron.zone.stretch_at(from), described: from, bounds, nonexistent: Vec::new() }
+        Self { cron, stretch: cron.zone.stretch_at(before), described: before, bounds, nonexistent: Vec::new() }
     }
 
     /// The note of the next tick.

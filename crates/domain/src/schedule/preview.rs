@@ -40,7 +40,7 @@ pub struct Nonexistent {
 }
 
 impl Schedule {
-    /// The first ticks after `from`, at most [`PREVIEW_TICKS_MAX`].
+    /// The first ticks from `from` on, which is included; at most [`PREVIEW_TICKS_MAX`].
     #[must_use]
     pub fn preview(&self, from: DbTime, count: usize) -> Preview {
         let count = count.min(PREVIEW_TICKS_MAX);
@@ -48,7 +48,7 @@ impl Schedule {
             When::Cron(cron) => Some(Changes::new(cron, from, (self.first, self.last))),
             When::Every { .. } | When::At(_) => None,
         };
-        let ticks: Vec<PreviewTick> = std::iter::successors(self.next_after(from), |tick| self.next_after(*tick))
+        let ticks: Vec<PreviewTick> = std::iter::successors(self.first_from(from), |tick| self.next_after(*tick))
             .take(count)
             .map(|at| self.preview_tick(at, changes.as_mut().and_then(|changes| changes.note(at))))
             .collect();

@@ -133,6 +133,22 @@ fn a_preview_marks_clocks_going_back_and_many_changes_at_once() {
     );
 }
 
+#[test]
+fn a_preview_includes_a_tick_and_a_clock_change_at_its_start() {
+    let first = |expression: &str, zone: &str, from: &str| {
+        let tick = cron(expression, zone).unwrap().preview(at(from), 1).ticks.remove(0);
+        (tick.at.to_string(), tick.note.unwrap_or_default())
+    };
+    assert_eq!(
+        first("*/15 * * * *", "Europe/Berlin", "2026-10-23T23:30:00Z"),
+        ("2026-10-23T23:30:00Z".to_owned(), String::new())
+    );
+    assert_eq!(first("*/15 * * * *", "Europe/Berlin", "2026-10-23T23:30:00.001Z").0, "2026-10-23T23:45:00Z");
+    let (tick, note) = first("30 2 * * *", "America/New_York", "2026-03-08T07:00:00Z");
+    assert_eq!(tick, "2026-03-08T07:00:00Z");
+    assert!(note.starts_with("02:30 does not exist, fires at 03:00; clocks go forward 1h"), "{note}");
+}
+
 /// Pairs of local time and note.
 type Rows = Vec<(String, String)>;
 
