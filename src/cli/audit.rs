@@ -27,9 +27,39 @@ Newest first. Actions are create, edit, pause, resume, delete, trigger, cancel, 
 rerun_flow, set_calendar, delete_calendar, limit, repair, backlog, create_token, rotate_token, revoke_token, require_auth, reset_access and
 denied. Rows are kept for --audit-retention of the server.";
 
+/// The actions, for hints. A server of a later release can have more.
+const ACTIONS: [&str; 23] = [
+    "create",
+    "edit",
+    "pause",
+    "resume",
+    "delete",
+    "trigger",
+    "cancel",
+    "redrive",
+    "backfill",
+    "cancel_backfill",
+    "cancel_flow",
+    "rerun_flow",
+    "set_calendar",
+    "delete_calendar",
+    "limit",
+    "repair",
+    "backlog",
+    "create_token",
+    "rotate_token",
+    "revoke_token",
+    "require_auth",
+    "reset_access",
+    "denied",
+];
+
 /// The least space for the detail of a change, and for its author. Jobs and subjects are not cut, because --subject accepts them.
 const DETAIL_MIN: usize = 24;
-const ACTOR_MIN: usize = 18;
+const ACTOR_WANTED: usize = 18;
+const ACTOR_MIN: usize = 8;
+/// The detail of these names a token, not a job.
+const TOKEN_ACTIONS: [&str; 3] = ["create_token", "rotate_token", "revoke_token"];
 
 #[derive(Debug, Args)]
 pub(crate) struct Audit {
@@ -66,38 +96,78 @@ struct Entry {
 }
 
 impl Entry {
+    fn names(&self) -> Names {
+        serde_json::from_str(self.detail.get()).unwrap_or_default()
+    }
+
     /// The name of the job that was changed, or of the job to which the subject belongs.
-    fn job(&self) -> Option<Job> {
-        serde_json::from_str(self.detail.get()).ok()
+    fn job(&self) -> Option<String> {
+        let names = self.names();
+        if self.is_token() { None } else { names.name.or(names.job) }
+    }
+
+    fn is_token(&self) -> bool {
+        TOKEN_ACTIONS.contains(&self.action.as_str())
+    }
+
+    /// What was changed, unless it is the job itself.
+    fn subject(&self, ids: &ShortIds) -> String {
+        match self.names().name {
+            Some(name) if self.is_token() => name,
+            Some(_) => String::new(),
+            None if ids::is_id(&self.subject) => ids.short(&self.subject).to_owned(),
+            None => self.subject.clone(),
+        }
     }
 }
 
-/// The fields of a detail that name a job.
-#[derive(Debug, Deserialize)]
-struct Job {
-    /// The subject is the job.
+/// The fields of a detail that are names.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Names {
+    /// The subject has this name.
     name: Option<String>,
-    /// The subject is a run or a backfill of the job.
+    /// The subject is a run or a backfill of this job.
     job: Option<String>,
 }
 
-fn layout(out: Output, entries: &[Entry], precision: Precision, actor: bool, detail: bool) -> Layout {
-    let (zone, times) = fit::times_to(precision, out, entries.iter().map(|entry| entry.at.as_str()));
+/// What a table shows.
+#[derive(Clone, Copy, Debug)]
+struct Shown {
+    precision: Precision,
+    /// The least space for the author of a change; `None` leaves it out.
+    actor_min: Option<usize>,
+    detail: bool,
+    /// One column names the job, or a subject without a job. Otherwise the job and the subject have a column each.
+    one_subject: bool,
+}
+
+/// Layouts, the widest first. The author of a change is more useful than the run or backfill of a job.
+const LAYOUTS: [Shown; 6] = {
+    let all = Shown { precision: Precision::Seconds, actor_min: Some(ACTOR_WANTED), detail: true, one_subject: false };
+    let no_detail = Shown { detail: false, ..all };
+    let minutes = Shown { precision: Precision::Minutes, ..no_detail };
+    let one_subject = Shown { one_subject: true, ..minutes };
+    let narrow = Shown { actor_min: Some(ACTOR_MIN), ..one_subject };
+    [all, no_detail, minutes, one_subject, narrow, Shown { actor_min: None, ..narrow }]
+};
+
+fn layout(out: Output, entries: &[Entry], shown: Shown) -> Layout {
+    let (zone, times) = fit::times_to(shown.precision, out, entries.iter().map(|entry| entry.at.as_str()));
     let ids = ShortIds::of(entries.iter().map(|entry| entry.subject.as_str()).filter(|text| ids::is_id(text)));
-    let job = |entry: &Entry| entry.job().and_then(|job| job.name.or(job.job)).unwrap_or_default();
-    let subject = |entry: &Entry| match entry.job() {
-        Some(Job { name: Some(_), .. }) => Text::plain(""),
-        _ if ids::is_id(&entry.subject) => Text::plain(ids.short(&entry.subject)),
-        _ => Text::plain(&entry.subject),
-    };
     let mut columns = vec![Column::whole(format!("AT{zone}"), times.iter().map(Text::plain))];
-    if actor {
-        columns.push(Column::cut("ACTOR", ACTOR_MIN, entries.iter().map(|entry| Text::plain(&entry.actor))));
+    if let Some(min) = shown.actor_min {
+        columns.push(Column::cut("ACTOR", min, entries.iter().map(|entry| Text::plain(&entry.actor))));
     }
     columns.push(Column::whole("ACTION", entries.iter().map(|entry| Text::strong(&entry.action))));
-    columns.push(Column::whole("JOB", entries.iter().map(|entry| Text::plain(job(entry)))));
-    columns.push(Column::whole("SUBJECT", entries.iter().map(subject)));
-    if detail {
+    if shown.one_subject {
+        let subjects = entries.iter().map(|entry| Text::plain(entry.job().unwrap_or_else(|| entry.subject(&ids))));
+        columns.push(Column::whole("SUBJECT", subjects));
+    } else {
+        columns.push(Column::whole("JOB", entries.iter().map(|entry| Text::plain(entry.job().unwrap_or_default()))));
+        columns.push(Column::whole("SUBJECT", entries.iter().map(|entry| Text::plain(entry.subject(&ids)))));
+    }
+    if shown.detail {
         let details = entries.iter().map(|entry| Text::plain(entry.detail.get()));
         columns.push(Column::cut("DETAIL", DETAIL_MIN, details));
     }
@@ -106,10 +176,11 @@ fn layout(out: Output, entries: &[Entry], precision: Precision, actor: bool, det
 
 impl Audit {
     pub(crate) async fn run(self, client: &Client, out: Output) -> anyhow::Result<()> {
+        let action = self.action;
         let mut request = client
             .get(&["audit"])
             .query_some("actor", self.actor)
-            .query_some("action", self.action)
+            .query_some("action", action.as_deref())
             .query_some("result", self.result)
             .query_some("subject", self.subject);
         for (name, text) in [("from", &self.from), ("to", &self.to)] {
@@ -122,15 +193,11 @@ impl Audit {
         }
         let entries: Vec<Entry> = answer.read()?;
         if entries.is_empty() {
-            output::note_line("no changes");
+            let hint = action.filter(|action| !ACTIONS.contains(&action.as_str()));
+            let hint = hint.map(|action| format!("; {action:?} is not an action: write one of {}", ACTIONS.join(", ")));
+            output::note_line(&format!("no changes{}", hint.unwrap_or_default()));
         } else {
-            let layouts = [
-                (Precision::Seconds, true, true),
-                (Precision::Seconds, true, false),
-                (Precision::Minutes, true, false),
-                (Precision::Minutes, false, false),
-            ];
-            fit::first_that_fits(out, layouts.map(|(at, actor, detail)| layout(out, &entries, at, actor, detail)))?;
+            fit::first_that_fits(out, LAYOUTS.map(|shown| layout(out, &entries, shown)))?;
         }
         run::note_more(&answer);
         Ok(())

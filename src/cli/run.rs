@@ -469,7 +469,8 @@ impl RunView {
         match (self.is_accepted(), State::from_word(&self.state)) {
             (false, _) => "",
             (true, Some(State::Claimed)) => "answered 202; its report is awaited",
-            (true, _) => "answered 202 and reports later",
+            (true, Some(State::Waiting)) => "answered 202 to the last attempt",
+            (true, _) => "answered 202 before the run ended",
         }
     }
 

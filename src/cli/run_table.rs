@@ -65,7 +65,9 @@ fn layout(out: Output, runs: &[RunView], shown: Shown) -> Layout {
 /// The note of a run: the reason of the skip or failure, repeated attempts, an unusual cause, and the author of the
 /// cancellation. A brief note has only the reason, if there is one.
 fn note(out: Output, run: &RunView, is_brief: bool) -> String {
-    let cause = (run.cause != "tick").then(|| run.cause.clone());
+    // The reason of a skip and the cause of its run can be the same word: the parents of a flow.
+    let is_reason = run.skip_reason.as_ref() == Some(&run.cause);
+    let cause = (run.cause != "tick" && !is_reason).then(|| run.cause.clone());
     let attempt = (run.attempt > 1).then(|| format!("attempt {}", run.attempt));
     let by = run.cancelled_by.as_ref().map(|by| format!("by {by}"));
     let reason = match (&run.skip_reason, run.count) {
@@ -78,4 +80,17 @@ fn note(out: Output, run: &RunView, is_brief: bool) -> String {
     // The reason comes first, because a long note is cut at its end.
     let parts = [Some(reason), attempt, cause, by].into_iter().flatten().filter(|part| !part.is_empty());
     parts.collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::output::Format;
+
+    #[test]
+    fn a_word_that_is_both_the_reason_and_the_cause_is_shown_once() {
+        let note = |text: &str| note(Output::new(Format::Table), &serde_json::from_str(text).unwrap(), false);
+        assert_eq!(note(r#"{"state": "skipped", "skip_reason": "parent", "cause": "parent"}"#), "parent");
+        assert_eq!(note(r#"{"state": "skipped", "skip_reason": "overlap", "cause": "request"}"#), "overlap, request");
+    }
 }

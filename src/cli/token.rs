@@ -1,6 +1,6 @@
 //! `everytick token`: creates, lists, revokes and rotates API tokens, and creates the first one without a server.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{collections::BTreeSet, path::PathBuf, sync::Arc};
 
 use clap::{Args, Subcommand};
 use everytick_domain::{
@@ -15,7 +15,10 @@ use everytick_store::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::fit;
+use super::{
+    fit::{self, Column, Layout, Precision},
+    ids::{self, ShortIds},
+};
 use crate::{
     client::Client,
     config::{DatabaseSource, DatabaseUrl, File, database},
@@ -302,29 +305,79 @@ impl List {
         if out.is_json() {
             return Ok(out.json(&page)?);
         }
-        let tokens: Vec<Listed> = page.read()?;
-        let row = |token: &Listed| {
-            vec![
-                Text::strong(&token.name),
-                Text::plain(&token.role),
-                Text::plain(token.scope()),
-                Text::plain(format!("{}…", token.prefix)),
-                out.time_of(token.expires_at.as_ref()),
-                out.time_of(token.last_used_at.as_ref()),
-                Text::plain(&token.id),
-            ]
-        };
-        let header = ["NAME", "ROLE", "SCOPE", "TOKEN", "EXPIRES", "LAST USED", "ID"];
-        fit::table(out, &header, tokens.iter().map(row).collect(), &[(2, SCOPE_MIN)])
+        print_tokens(out, &page.read::<Listed>()?)
     }
 }
 
 const SCOPE_MIN: usize = 8;
+/// The characters of a date.
+const DATE_CHARS: usize = 10;
+
+/// What a table of tokens shows. Names are whole, because commands accept them.
+#[derive(Clone, Copy, Debug)]
+struct Shown {
+    /// The whole instants; otherwise the date of the expiry, and the last use to the minute.
+    instants: bool,
+    prefix: bool,
+    id: bool,
+}
+
+fn print_tokens(out: Output, tokens: &[Listed]) -> anyhow::Result<()> {
+    let ids = ShortIds::of(tokens.iter().map(|token| token.id.as_str()));
+    let used = tokens.iter().map(|token| token.last_used_at.as_deref().unwrap_or_default());
+    let (zone, used) = fit::times_to(Precision::Minutes, out, used);
+    let layout = |shown: Shown| {
+        let at = |at: &Option<String>| out.time_of(at.as_ref());
+        let date = |at: &Option<String>| {
+            let shown = at.as_ref().map(|at| out.time(at)).unwrap_or_default();
+            Text::plain(shown.get(..DATE_CHARS).unwrap_or(&shown))
+        };
+        let mut columns = vec![
+            Column::whole("NAME", tokens.iter().map(|token| Text::strong(&token.name))),
+            Column::whole("ROLE", tokens.iter().map(|token| Text::plain(&token.role))),
+            Column::cut("SCOPE", SCOPE_MIN, tokens.iter().map(|token| Text::plain(token.scope()))).kept(),
+        ];
+        if shown.prefix {
+            columns.push(Column::whole("TOKEN", tokens.iter().map(|token| Text::plain(format!("{}…", token.prefix)))));
+        }
+        if shown.instants {
+            columns.push(Column::whole("EXPIRES", tokens.iter().map(|token| at(&token.expires_at))).kept());
+            columns.push(Column::whole("LAST USED", tokens.iter().map(|token| at(&token.last_used_at))).kept());
+        } else {
+            columns.push(Column::whole("EXPIRES", tokens.iter().map(|token| date(&token.expires_at))).kept());
+            columns.push(Column::whole(format!("USED{zone}"), used.iter().map(Text::plain)).kept());
+        }
+        if shown.id {
+            columns.push(Column::whole("ID", tokens.iter().map(|token| Text::plain(ids.short(&token.id)))));
+        }
+        Layout::of(columns)
+    };
+    let all = Shown { instants: true, prefix: true, id: true };
+    let short = Shown { instants: false, ..all };
+    let no_prefix = Shown { prefix: false, ..short };
+    let mut layouts = vec![all, short, no_prefix];
+    let names: BTreeSet<&str> = tokens.iter().map(|token| token.name.as_str()).collect();
+    // Tokens of one name differ only by their ids.
+    if names.len() == tokens.len() {
+        layouts.push(Shown { id: false, ..no_prefix });
+    }
+    fit::first_that_fits(out, layouts.into_iter().map(layout))
+}
 
 /// The tokens that a user names by an id or a name, the oldest first. During an overlap, several have one name.
 async fn named(client: &Client, text: &str, tenant: Option<String>) -> anyhow::Result<Vec<Listed>> {
-    let mut tokens: Vec<Listed> = listed(client, tenant).await?.read()?;
-    tokens.retain(|token| token.id == text || token.name == text);
+    let (mut tokens, others): (Vec<Listed>, Vec<Listed>) = listed(client, tenant)
+        .await?
+        .read::<Listed>()?
+        .into_iter()
+        .partition(|token| token.id == text || token.name == text);
+    if tokens.is_empty() && ids::id(text).is_ok() {
+        tokens = others.into_iter().filter(|token| token.id.starts_with(text)).collect();
+        if tokens.len() > 1 {
+            let message = format!("{text:?} is the beginning of the ids of several tokens; write more of the id");
+            return Err(Failure::new(Exit::Conflict, message).into());
+        }
+    }
     if tokens.is_empty() {
         let message = format!("no token is named {text:?}; `everytick token list` lists them");
         return Err(Failure::new(Exit::NotFound, message).into());
@@ -356,7 +409,7 @@ struct Ended {
 
 #[derive(Debug, Args)]
 pub(crate) struct Revoke {
-    /// The name or the id of the token
+    /// The name or the id of the token, or a beginning of its id
     #[arg(value_name = "NAME|ID")]
     token: String,
     /// With an instance token: the tenant of the token
@@ -390,7 +443,7 @@ impl Revoke {
 
 #[derive(Debug, Args)]
 pub(crate) struct Rotate {
-    /// The name or the id of the token
+    /// The name or the id of the token, or a beginning of its id
     #[arg(value_name = "NAME|ID")]
     token: String,
     /// The old token stays valid for this long, at most 7d [default: 1d]
