@@ -287,18 +287,16 @@ impl<'a> Request<'a> {
         if problem.kind.ends_with(":no-such-path") && client.server.url().path() != "/" {
             return Err(Failure::usage(client.wrong_path()).into());
         }
-        let message = problem.message(status);
-        Err(Failure::new(
-            exit_of(status),
-            if status == StatusCode::PRECONDITION_FAILED { by_flag(&message) } else { message },
-        )
-        .into())
+        Err(Failure::new(exit_of(status), by_flag(&problem.message(status))).into())
     }
 }
 
-/// Replaces the header If-Match by the flag --if-version in the refusal of a version.
+/// Replaces the names of headers by those of the flags that set them.
 fn by_flag(message: &str) -> String {
-    message.replace("If-Match: ", "--if-version: ").replace(", which If-Match does not contain", "; read the job again")
+    message
+        .replace("If-Match: ", "--if-version: ")
+        .replace(", which If-Match does not contain", "; read the job again")
+        .replace("Idempotency-Key: ", "--idempotency-key: ")
 }
 
 /// The JSON text of an answer, unchanged: member order and number spelling stay as the server wrote them.
@@ -371,10 +369,18 @@ pub(crate) struct FieldError {
 }
 
 impl Problem {
+    fn names_permission(&self) -> bool {
+        self.errors.iter().any(|error| error.field == "permission")
+    }
+
     /// One line for one error, else the title and a line per error.
     fn message(&self, status: StatusCode) -> String {
         let errors: Vec<String> = self.errors.iter().map(FieldError::line).collect();
         match (errors.as_slice(), &self.detail) {
+            // Its only error is the name of the missing permission.
+            (_, Some(detail)) if self.kind.ends_with(":forbidden") && self.names_permission() => {
+                format!("{detail}; `everytick whoami` shows what it may do")
+            }
             ([], Some(detail)) => detail.clone(),
             ([], None) if self.title.is_empty() => format!("the server answered {status}"),
             ([], None) => self.title.clone(),

@@ -114,9 +114,10 @@ impl Settings {
         }
         let from_variable = std::env::var_os("EVERYTICK_AUTH").is_some_and(|value| value == Auth::Open.word());
         if file.auth == Some(Auth::Open) || from_variable {
-            return Err(Failure::usage(
-                "--auth: open is accepted only on the command line, where the list of processes shows it",
-            ));
+            let named = if from_variable { "EVERYTICK_AUTH".to_owned() } else { named.key_lines.of("auth") };
+            return Err(Failure::usage(format!(
+                "{named}: open is accepted only on the command line (--auth open), where the list of processes shows it"
+            )));
         }
         let auth = named.pick("auth", flags.auth, file.auth).unwrap_or_default();
         let listen = named.pick("listen", flags.listen, file.listen.map(|key| key.0));

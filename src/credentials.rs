@@ -15,7 +15,7 @@ use everytick_worker::Server;
 use reqwest::Url;
 use serde::Deserialize;
 
-use crate::failure::Failure;
+use crate::{failure::Failure, output::note_line};
 
 const TOKEN_VARIABLE: &str = "EVERYTICK_TOKEN";
 /// Group and others.
@@ -61,15 +61,28 @@ impl Credential {
             Ok(text) if named => {
                 Self::typed(&text).map_err(|wrong| Failure::usage(format!("{TOKEN_VARIABLE}: {wrong}")))?
             }
-            _ => match path() {
-                Some(path) => Stored::load(&path)?.servers.remove(&key(server)).map(Self::from).unwrap_or_default(),
-                None => Self::default(),
-            },
+            variable => {
+                if variable.is_ok_and(|text| !text.is_empty()) {
+                    note_line(&format!(
+                        "warning: {TOKEN_VARIABLE} is ignored, because it is sent only to a server that --server or EVERYTICK_SERVER \
+                         names"
+                    ));
+                }
+                Self::stored(server)?
+            }
         };
         if found.token.is_some() {
             check_safe(server)?;
         }
         Ok(found)
+    }
+
+    /// The entry of the file for this server.
+    fn stored(server: &Server) -> Result<Self, Failure> {
+        Ok(match path() {
+            Some(path) => Stored::load(&path)?.servers.remove(&key(server)).map(Self::from).unwrap_or_default(),
+            None => Self::default(),
+        })
     }
 }
 

@@ -16,6 +16,7 @@ mod job;
 mod login;
 mod move_to;
 mod number;
+mod paragraphs;
 mod preview;
 mod queue;
 mod recover;
@@ -59,9 +60,8 @@ Exit codes:
   0  success
   1  the command failed, or the server refused it
   2  a flag, a variable or everytick.toml is wrong
-  3  no such job, run, flow, backfill, calendar or queue
-  4  conflict: the name is taken, the version is stale, other jobs refer to it, the state does not allow it, the
-     triggered run was skipped, or several ids begin like the given one
+  3  no such job, run, flow, backfill, calendar, queue or token
+  4  conflict: the name is taken, the version is stale, other jobs refer to it, the state does not allow it, the triggered run was skipped, or several ids begin like the given one
   5  no server answers";
 
 /// Run a distributed cron: every tick is recorded exactly once and delivered at least once, under one id, never early.

@@ -230,9 +230,12 @@ impl Progress {
                 bar.set_message(step.table);
                 bar.inc(step.rows);
             }
-            None if step.done && self.rows > 0 => {
-                output::note_line(&format!("{}: {} rows moved", self.table, self.rows))
-            }
+            None if step.done && self.rows > 0 => output::note_line(&format!(
+                "{}: {} {} moved",
+                self.table,
+                self.rows,
+                if self.rows == 1 { "row" } else { "rows" }
+            )),
             None => {}
         }
     }

@@ -14,6 +14,8 @@ use crate::{
 
 /// Poll interval of `--wait`.
 const POLLED_EVERY: Duration = Duration::from_millis(250);
+/// Characters of the error of an attempt. `run attempts` shows all of it.
+const ERROR_CHARS_MAX: usize = 120;
 
 #[derive(Debug, Args)]
 pub(crate) struct Wait {
@@ -82,7 +84,10 @@ impl RunView {
         match (self.state.as_str(), self.attempt) {
             ("waiting", 0) => format!("{}: waiting", self.job),
             ("waiting", attempt) => {
-                format!("{}: attempt {attempt} failed, retried at {}", self.job, out.time(&self.due_at))
+                let error =
+                    self.error.as_ref().map(|error| format!(": {}", output::first_line(error, ERROR_CHARS_MAX)));
+                let due = out.time(&self.due_at);
+                format!("{}: attempt {attempt} failed{}; retried at {due}", self.job, error.unwrap_or_default())
             }
             (_, attempt) => format!("{}: running, attempt {attempt}", self.job),
         }
@@ -113,8 +118,16 @@ impl RunView {
 
     fn skipped(&self) -> Failure {
         let reason = self.skip_reason.as_deref().unwrap_or_default();
-        let hint = if reason == "overlap" { "; start it anyway with --force" } else { "" };
-        Failure::new(Exit::Conflict, format!("{}: skipped ({reason}): {}{hint}", self.job, self.because()))
+        let why = match reason {
+            // The words of the reason include a newer tick, which a request cannot have.
+            "overlap" => format!(
+                "as many runs of the job as its overlap policy allows are still open; `everytick run explain {}` names them; \
+                 start it anyway with --force",
+                self.id
+            ),
+            _ => self.because(),
+        };
+        Failure::new(Exit::Conflict, format!("{}: skipped ({reason}): {why}", self.job))
     }
 }
 
@@ -133,5 +146,13 @@ mod tests {
         assert_eq!(failed.to_string(), "j: the run failed: exit code 1");
         let cancelled = run(r#"{"job": "j", "state": "cancelled"}"#).ended_well().unwrap_err();
         assert_eq!(cancelled.to_string(), "j: the run was cancelled");
+    }
+
+    #[test]
+    fn a_failed_attempt_is_shown_with_its_error_and_its_retry() {
+        let waits =
+            r#"{"job": "j", "state": "waiting", "attempt": 1, "error": "exit code 3\nmore", "due_at": "later"}"#;
+        let shown = run(waits).progress(Output::new(crate::output::Format::Table));
+        assert_eq!(shown, "j: attempt 1 failed: exit code 3; retried at later");
     }
 }

@@ -4,18 +4,19 @@
 use std::{error::Error as _, ffi::OsString};
 
 use clap::{
-    Arg, ArgAction, Command, CommandFactory, Error, Parser,
+    Arg, ArgAction, Command, CommandFactory, Error, FromArgMatches,
     error::{ContextKind, ContextValue, ErrorKind},
 };
 use everytick_domain::wrong_input::nearest;
 
-use super::Cli;
+use super::{Cli, paragraphs};
 use crate::failure::Failure;
 
 /// The command line, or why it is wrong. Prints the help or the version and ends the process, if the arguments request it.
 pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Cli, Failure> {
     let args = join_negative(args.into_iter().collect());
-    Cli::try_parse_from(&args).map_err(|error| match error.kind() {
+    let matches = paragraphs::joined(Cli::command()).try_get_matches_from(&args);
+    matches.and_then(|matches| Cli::from_arg_matches(&matches)).map_err(|error| match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             error.exit()
         }
@@ -105,10 +106,7 @@ impl Line {
             ErrorKind::MissingSubcommand => {
                 format!("{}: the command is missing; write one of {}", self.path, self.commands().join(", "))
             }
-            ErrorKind::MissingRequiredArgument => {
-                let missing = texts(error, ContextKind::InvalidArg).join(" and ");
-                format!("{missing} is missing; add it to `{}`", self.path)
-            }
+            ErrorKind::MissingRequiredArgument => self.missing(&texts(error, ContextKind::InvalidArg)),
             ErrorKind::ArgumentConflict => {
                 let other = texts(error, ContextKind::PriorArg);
                 let other: Vec<_> = other.iter().map(|other| name(other)).collect();
@@ -147,6 +145,13 @@ impl Line {
             Some(variable) => format!("{flag} (from {})", variable.to_string_lossy()),
             None => flag,
         }
+    }
+
+    fn missing(&self, args: &[String]) -> String {
+        let (are, them) = if args.len() == 1 { ("is", "it") } else { ("are", "them") };
+        let selects = self.flag("--label").is_some() && self.flag("--all").is_some();
+        let or = if selects { ", or select jobs with --label or --all" } else { "" };
+        format!("{} {are} missing; add {them} to `{}`{or}", args.join(" and "), self.path)
     }
 
     fn no_value(&self, arg: &str) -> String {
@@ -290,7 +295,12 @@ mod tests {
             ("job|list|--zzzzzz", &["--zzzzzz", "job list --help"]),
             ("job|gte|x", &["\"gte\"", "did you mean \"get\"?"]),
             ("jbo", &["\"jbo\"", "did you mean \"job\"?"]),
-            ("cron|next", &["<EXPR>", "everytick cron next"]),
+            ("cron|next", &["<EXPR> is missing; add it", "everytick cron next"]),
+            ("token|create", &["--role <ROLE> and <NAME> are missing; add them to `everytick token create`"]),
+            (
+                "job|pause",
+                &["<JOB>... is missing; add it to `everytick job pause`, or select jobs with --label or --all"],
+            ),
             ("serve|--enable-shell|yes", &["--enable-shell", "\"yes\"", "--enable-shell=yes"]),
             ("serve|--enable-shell=maybe", &["--enable-shell", "\"maybe\"", "true nor false"]),
             ("job|get|-x", &["-x is not a flag of `everytick job get`", "-o", "begins with a letter"]),

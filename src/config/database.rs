@@ -7,6 +7,8 @@ use std::{
     str::FromStr,
 };
 
+use everytick_domain::wrong_input::os_error;
+
 use super::File;
 use crate::failure::Failure;
 
@@ -104,7 +106,7 @@ impl DatabaseSource {
         let mut text = String::new();
         let read = fs::File::open(path).and_then(|file| file.take(URL_BYTES_MAX + 1).read_to_string(&mut text));
         match read {
-            Err(error) => Err(wrong(&format!("could not be read: {error}"))),
+            Err(error) => Err(wrong(&format!("could not be read: {}", os_error(&error)))),
             Ok(bytes) if bytes as u64 > URL_BYTES_MAX => Err(wrong(&format!("is longer than {URL_BYTES_MAX} bytes"))),
             Ok(_) => text.trim().parse().map_err(|message: String| wrong(&format!("contains a URL that {message}"))),
         }

@@ -64,7 +64,7 @@ fn check(what: &str, message: &str, parts: Parts, wrong: &mut Vec<String>) {
 }
 
 /// Arguments are separated by `|`, because some have spaces.
-const COMMAND_LINES: [(&str, Parts); 92] = [
+const COMMAND_LINES: [(&str, Parts); 103] = [
     // Cron expressions.
     ("job|create|x|--cron|0|2|*|*|*|--url|http://h/", &["--cron", "\"0\"", "--cron '0 2 * * *'"]),
     ("job|create|x|--cron|0|2|a.txt|b.txt|c.txt|--url|http://h/", &["--cron", "\"0\"", "in quotes"]),
@@ -157,6 +157,18 @@ const COMMAND_LINES: [(&str, Parts); 92] = [
     ("run|get|01a1e327-d180-8de1-92e3-d388a74d8fe4", &["run", "01a1e327-d180-8de1-92e3-d388a74d8fe4", "90d"]),
     ("job|create|bad name|--url|http://h/", &["name", "\"bad name\"", "A-Z a-z 0-9"]),
     ("job|create|x|--after|nope|--url|http://h/", &["depends_on", "\"nope\"", "create it first"]),
+    // What is missing or empty.
+    ("token|create", &["--role <ROLE> and <NAME> are missing", "add them", "token create"]),
+    ("job|pause", &["<JOB>... is missing", "job pause", "--label or --all"]),
+    ("job|list|--label|", &["label", "no key", "team=billing"]),
+    ("run|list|--label|=x", &["label", "no key", "team=billing"]),
+    ("job|trigger|tick|--idempotency-key|", &["--idempotency-key", "1 to 255", "UUID"]),
+    ("job|create|x|--url|http://h/|--payload|{\"a\":1,}", &["--payload", "{\\\"a\\\":1,}", "remove the comma"]),
+    ("calendar|set|c|--date|2026-02-30", &["--date", "\"2026-02-30\"", "\"2026-12-25\""]),
+    ("serve|--listen|127.0.0.1:0|--data-dir|big.json", &["big.json", "not a directory", "--data-dir"]),
+    ("serve|--listen|127.0.0.1:0|--data-dir|/proc/x", &["/proc/x", "could not be created", "--data-dir"]),
+    ("serve|--database-url-file|nofile", &["--database-url-file", "nofile", "there is no such file"]),
+    ("run|cancel|nope", &["RUN", "\"nope\"", "01a1e327"]),
     // Settings of a node.
     ("serve|--allow-webhook-range|foo", &["--allow-webhook-range", "\"foo\"", "10.0.0.0/8"]),
     ("serve|--dns-server|foo:53", &["--dns-server", "\"foo:53\"", "10.0.0.53"]),
@@ -196,7 +208,7 @@ const JOB_FIELDS: [(&str, Parts); 22] = [
 ];
 
 /// Method, path and body. An empty body is sent without one.
-const REQUESTS: [(&str, &str, &str, Parts); 20] = [
+const REQUESTS: [(&str, &str, &str, Parts); 25] = [
     ("POST", "/api/v1/jobs", "{\"name\": \"x\"", &["not JSON", "line 1", "add the missing }"]),
     ("POST", "/api/v1/jobs", "{name: \"x\"}", &["not JSON", "line 1", "double quotes"]),
     ("POST", "/api/v1/jobs", "{\"name\": \"x\",}", &["not JSON", "line 1", "remove the comma"]),
@@ -233,6 +245,21 @@ const REQUESTS: [(&str, &str, &str, Parts); 20] = [
         &["target", "http and queue", "set the others to null"],
     ),
     ("PATCH", "/api/v1/jobs/tick", "[]", &["the body", "not a JSON object", "{\\\"priority\\\": 7}"]),
+    ("POST", "/api/v1/schedules/preview", "{}", &["the schedule is empty", "cron, every and at", "omit it"]),
+    (
+        "POST",
+        "/api/v1/jobs",
+        "{\"name\": \"x\", \"target\": {\"queue\": \"q\"}}",
+        &["target.queue", "\"q\"", "{\"name\":\"emails\"}"],
+    ),
+    (
+        "POST",
+        "/api/v1/jobs",
+        "{\"name\": \"x\", \"target\": {\"http\": {\"url\": \"https://h/\", \"headers\": [\"a\"]}}}",
+        &["target.http.headers", "a list", "{\"x-team\":\"billing\"}"],
+    ),
+    ("GET", "/api/v1/runs?label=", "", &["label", "no key", "team=billing"]),
+    ("GET", "/api/v1/jobs/tick/explain?zone=Paris", "", &["zone", "\\\"Paris\\\"", "Europe/Paris"]),
     ("GET", "/api/v1/jobs?limit=0", "", &["limit", "\\\"0\\\"", "1 to 1000"]),
     ("GET", "/api/v1/jobs?limt=5", "", &["limt", "parameter", "limit"]),
     ("GET", "/api/v1/jobs?enabled=yes", "", &["enabled", "\\\"yes\\\"", "true nor false"]),

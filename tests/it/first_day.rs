@@ -189,11 +189,102 @@ fn tables_keep_names_ids_and_errors_in_80_columns() {
             assert!(text.contains(part), "{args:?}: {part}:\n{text}");
         }
     };
-    check(&["audit"], &[name, "create", "backfill"]);
+    check(&["audit"], &[name, "create", "backfill", "ACTOR", "token:lo"]);
     check(&["job", "list"], &[name, " failed ", "LAST RUN"]);
     assert!(server.everytick(&["job", "list"]).ok().lines().nth(1).unwrap().ends_with(|c: char| c.is_ascii_digit()));
     check(&["run", "list"], &[name, "exit code 3"]);
     check(&["backfill", "list", "--job", name], &["BACKFILL", "done"]);
     check(&["run", "redrive", name, "--from", "6 days ago", "--dry-run"], &["would be created", "exit code 3"]);
     check(&["run", "redrive", name, "--from", "6 days ago"], &["created now"]);
+}
+
+#[test]
+fn a_list_of_jobs_shows_short_schedules_whole_in_80_columns() {
+    let server = with_shell();
+    let zoned = ["--cron", "0 6 * * 1-5", "--tz", "Europe/Paris", "--url", "https://example.org/a/long/path/of/a/hook"];
+    server.everytick(&[&["job", "create", "report"][..], &zoned].concat()).ok();
+    server.everytick(&["job", "create", "hello", "--shell", "echo a command with many words in it"]).ok();
+    server.everytick(&["job", "trigger", "hello", "--wait"]).ok();
+    let text = server.everytick(&["job", "list"]).ok();
+    assert!(text.contains("0 6 * * 1-5") && text.contains("when triggered"), "{text}");
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+}
+
+#[test]
+fn tokens_fit_80_columns_and_are_found_by_the_beginning_of_their_id() {
+    let server = Server::builder().flags(&["--enable-shell", "--node-name", "n"]).start();
+    server.everytick(&["token", "create", "emails-and-reports", "--role", "worker", "--queue", "emails"]).ok();
+    let text = server.everytick(&["token", "list"]).ok();
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    for part in ["local-worker@n", "emails-and-reports", "worker", "EXPIRES", "USED"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let listed = server.everytick(&["token", "list", "-o", "json"]).json();
+    let id = |name: &str| {
+        let item = listed["items"].as_array().unwrap().iter().find(|item| item["name"] == name).unwrap();
+        item["id"].as_str().unwrap().to_owned()
+    };
+    let (one, other) = (id("local-worker@n"), id("emails-and-reports"));
+    let shared = one.bytes().zip(other.bytes()).take_while(|(one, other)| one == other).count();
+    if shared >= 8 {
+        let refused = server.everytick(&["token", "revoke", &other[..shared]]).failed(4);
+        assert!(refused.contains("several tokens; write more of the id"), "{refused}");
+    }
+    let revoked = server.everytick(&["token", "revoke", &other[..shared.max(18) + 2]]);
+    assert!(revoked.stderr.contains("revoked emails-and-reports"), "{revoked:?}");
+    assert_eq!(revoked.stderr.lines().count(), 1, "{revoked:?}");
+}
+
+#[test]
+fn a_missing_permission_is_a_sentence_and_an_ignored_token_is_a_warning() {
+    let server = with_shell();
+    let token = server.everytick(&["token", "create", "w", "--role", "worker", "--queue", "q"]).ok();
+    let refused = server.command(&["job", "list"]).env("EVERYTICK_TOKEN", token.trim()).output().unwrap();
+    let refused = crate::support::Done::from(refused).failed(1);
+    assert!(refused.contains("the permission \"read\"") && refused.contains("`everytick whoami`"), "{refused}");
+
+    std::fs::write(server.dir().join("client.toml"), format!("server = {:?}", server.url())).unwrap();
+    let mut command = server.command(&["--config", "client.toml", "whoami"]);
+    command.env_remove("EVERYTICK_SERVER").env("EVERYTICK_TOKEN", token.trim());
+    let done = crate::support::Done::from(command.output().unwrap());
+    assert!(done.stdout.contains("local-admin@"), "{done:?}");
+    assert!(done.stderr.contains("warning: EVERYTICK_TOKEN is ignored"), "{done:?}");
+    assert!(done.stderr.contains("--server or EVERYTICK_SERVER"), "{done:?}");
+}
+
+#[test]
+fn a_skipped_trigger_names_the_command_that_shows_the_run_in_the_way() {
+    let server = Server::start();
+    server.everytick(&["job", "create", "mail", "--queue", "q"]).ok();
+    let first = server.everytick(&["job", "trigger", "mail"]).ok().trim().to_owned();
+    let skipped = server.everytick(&["job", "trigger", "mail"]);
+    let id = skipped.stdout.trim().to_owned();
+    let refused = skipped.failed(4);
+    assert!(refused.contains(&format!("`everytick run explain {id}`")) && !refused.contains("newer tick"), "{refused}");
+    assert!(server.everytick(&["run", "explain", &id]).ok().contains(&first));
+}
+
+#[test]
+fn a_run_and_a_job_say_what_is_over_and_what_is_none() {
+    let server = with_shell();
+    server.everytick(&["job", "create", "hello", "--", "true"]).ok();
+    assert!(server.everytick(&["job", "get", "hello"]).ok().contains("none; retry when lost"));
+    let run = server.everytick(&["job", "trigger", "hello", "--wait"]).ok().trim().to_owned();
+    let refused = server.everytick(&["run", "cancel", &run]).failed(4);
+    assert!(refused.contains("the run has ended: it is succeeded"), "{refused}");
+}
+
+#[test]
+fn an_unknown_action_and_an_open_server_in_the_settings_file_are_explained() {
+    let server = Server::start();
+    let none = server.everytick(&["audit", "--action", "fly"]);
+    assert!(none.stderr.contains("no changes; \"fly\" is not an action: write one of create, "), "{none:?}");
+    let none = server.everytick(&["audit", "--action", "pause"]);
+    assert_eq!(none.stderr, "no changes\n");
+    std::fs::write(server.dir().join("open.toml"), "slots = 5\nauth = \"open\"\n").unwrap();
+    let refused = server.everytick(&["--config", "open.toml", "serve"]).failed(2);
+    assert!(
+        refused.contains("open.toml: line 2: auth: open is accepted only on the command line (--auth open)"),
+        "{refused}"
+    );
 }

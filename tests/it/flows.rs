@@ -88,7 +88,7 @@ fn a_failed_flow_is_rerun_and_a_running_flow_is_cancelled() {
         (states(&shown) == "slow cancelled, never skipped").then_some(())
     });
     let refused = server.everytick(&["job", "delete", "a"]).failed(4);
-    assert!(refused.contains("the job is named by the job b"), "{refused}");
+    assert!(refused.contains("depends_on of the job b contains it; remove it there"), "{refused}");
     let cycle = server.everytick(&["job", "update", "a", "--after", "c"]).failed(1);
     assert!(cycle.contains("makes a cycle: a -> b -> c -> a"), "{cycle}");
     server.everytick(&["job", "update", "b", "--no-after"]).ok();

@@ -317,7 +317,7 @@ async fn the_file_of_a_killed_server_moves_into_an_empty_database() {
     let plan = run(&["--dry-run", "-o", "json"]).json();
     assert_eq!((&plan["dry_run"], &plan["resumed"]), (&Value::Bool(true), &Value::Bool(false)));
     let done = run(&[]);
-    assert!(done.stderr.contains("jobs: 1 rows moved") && done.stderr.contains("as a backup"), "{done:?}");
+    assert!(done.stderr.contains("jobs: 1 row moved") && done.stderr.contains("as a backup"), "{done:?}");
     let rows: Vec<Vec<&str>> = done.stdout.lines().map(|line| line.split_whitespace().collect()).collect();
     assert_eq!(rows[0], ["TABLE", "SOURCE", "TARGET"]);
     assert!(rows.contains(&vec!["jobs", "1", "1"]), "{rows:?}");

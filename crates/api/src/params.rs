@@ -86,7 +86,11 @@ impl Params {
             Some((key, value)) => (key.to_owned(), Some(value.to_owned())),
             None => (text, None),
         };
-        self.all("label").into_iter().map(label).collect()
+        let labels: Vec<_> = self.all("label").into_iter().map(label).collect();
+        if labels.iter().any(|(key, _)| key.is_empty()) {
+            self.refuse("label", "has no key; write it like \"team\" or \"team=billing\"");
+        }
+        labels
     }
 
     /// The words of a parameter that is repeated or separated by commas, each read by `read`. `what` is the noun for one word in error

@@ -33,12 +33,12 @@ pub enum StoreError {
     #[error("the job already has {0} waiting runs, which is the limit for requests")]
     BacklogFull(u64),
     /// Other objects still use it, so it cannot be deleted. `by` names some of them; `count` is their number.
-    #[error("the {what} is named by {}", named(.by, *.count))]
+    #[error("{}", in_use(.what, .by, *.count))]
     InUse { what: &'static str, by: Vec<String>, count: usize },
     /// The Idempotency-Key was used before for a different request.
     #[error("the idempotency key was used for another request")]
     KeyReused,
-    #[error("a run that is {state} cannot be {}", match .request { Request::Cancel => "cancelled", Request::Rerun => "rerun" }, state = .state.word())]
+    #[error("{}", rejected(*.state, *.request))]
     Rejected { state: State, request: Request },
     #[error("the flow has ended: it is {}; only a running flow can be cancelled", .0.word())]
     FlowEnded(FlowState),
@@ -74,11 +74,25 @@ pub enum StoreError {
     Unusable(String),
 }
 
-fn named(by: &[String], count: usize) -> String {
+fn in_use(what: &str, by: &[String], count: usize) -> String {
     let more = count.saturating_sub(by.len());
     let jobs = if count == 1 { "the job" } else { "the jobs" };
     let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
-    format!("{jobs} {}{rest}", by.join(", "))
+    let jobs = format!("{jobs} {}{rest}", by.join(", "));
+    match what {
+        "job" => format!(
+            "the job can be neither deleted nor renamed: depends_on of {jobs} contains it; remove it there, or delete them first"
+        ),
+        _ => format!("the {what} cannot be deleted: exclude of {jobs} contains it; remove it there first"),
+    }
+}
+
+fn rejected(state: State, request: Request) -> String {
+    let state = state.word();
+    match request {
+        Request::Cancel => format!("the run has ended: it is {state}; only a waiting or running run can be cancelled"),
+        Request::Rerun => format!("the run has not ended: it is {state}; only a run that has ended can be repeated"),
+    }
 }
 
 impl StoreError {

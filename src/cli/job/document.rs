@@ -155,6 +155,8 @@ pub(crate) fn payload(text: &str) -> anyhow::Result<Box<RawValue>> {
         return Err(Failure::usage(message).into());
     }
     RawValue::from_string(text.trim().to_owned()).map_err(|error| {
+        // The parser of values has the more exact message, such as for a comma at the end.
+        let error = serde_json::from_str::<Value>(text.trim()).err().unwrap_or(error);
         let (shown, why) = (output::first_line(text.trim(), SHOWN_CHARS_MAX), json_syntax(&error.to_string()));
         let message = format!("--payload: {shown:?} is not JSON: {why}; a string needs its own quotes: '\"hello\"'");
         Failure::usage(message).into()

@@ -135,8 +135,13 @@ fn day(text: &str) -> Result<i64, String> {
         return Err(wrong());
     }
     let number = |from: usize, to: usize| text[from..to].parse::<i32>().map_err(|_| wrong());
-    day_number(number(0, 4)?, number(5, 7)?, number(8, 10)?)
-        .ok_or_else(|| format!("{text:?} is not a date of the years {} to {}", YEARS.start(), YEARS.end()))
+    day_number(number(0, 4)?, number(5, 7)?, number(8, 10)?).ok_or_else(|| {
+        format!(
+            "{text:?} does not exist; write a date of the years {} to {}, like \"2026-12-25\"",
+            YEARS.start(),
+            YEARS.end()
+        )
+    })
 }
 
 fn day_number(year: i32, month: i32, day: i32) -> Option<i64> {

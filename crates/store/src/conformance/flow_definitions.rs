@@ -67,7 +67,10 @@ pub async fn a_cycle_is_refused_and_named(bench: &Bench) {
 pub async fn a_job_with_children_cannot_be_deleted_or_renamed(bench: &Bench) {
     diamond(bench).await;
     let refused = bench.store.edit_job(TENANT, &actor(), change("a", Change::Delete)).await.unwrap_err();
-    assert_eq!(refused.to_string(), "the job is named by the jobs b, c");
+    assert_eq!(
+        refused.to_string(),
+        "the job can be neither deleted nor renamed: depends_on of the jobs b, c contains it; remove it there, or delete them first"
+    );
     let renamed = Change::Replace(Box::new(JobSpec { name: "z".into(), ..spec("a") }));
     assert!(matches!(
         bench.store.edit_job(TENANT, &actor(), change("a", renamed)).await,

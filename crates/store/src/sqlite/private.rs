@@ -9,6 +9,7 @@ use std::{
     path::Path,
 };
 
+use everytick_domain::wrong_input::os_error;
 use rustix::{fs::OFlags, process::geteuid};
 
 use super::open::DOING;
@@ -19,7 +20,7 @@ const WRITABLE_BY_OTHERS: u32 = 0o022;
 
 /// Creates the directory of a database if it is missing, for its owner alone. Refuses a directory that is not private.
 pub(super) fn folder(folder: &Path) -> Result<()> {
-    DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(|error| failed(folder, error))?;
+    DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(|error| not_created(folder, &error))?;
     check(folder, true)
 }
 
@@ -62,6 +63,16 @@ fn check(path: &Path, mode_too: bool) -> Result<()> {
 
 fn failed(path: &Path, error: io::Error) -> StoreError {
     StoreError::Failed { doing: DOING, source: format!("{}: {error}", path.display()).into() }
+}
+
+fn not_created(folder: &Path, error: &io::Error) -> StoreError {
+    let folder = folder.display();
+    StoreError::Unusable(match error.kind() {
+        io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory => {
+            format!("{folder} is not a directory, so it cannot contain the database; write another one with --data-dir")
+        }
+        _ => format!("{folder} could not be created: {}; write another directory with --data-dir", os_error(error)),
+    })
 }
 
 /// The properties of a file or directory that are checked.

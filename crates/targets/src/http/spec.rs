@@ -59,7 +59,7 @@ fn details(shown: &Value) -> Vec<(&'static str, String)> {
 /// A webhook. With a secret, requests are signed by Standard Webhooks. The run's id is the idempotency key.
 #[derive(Clone, PartialEq, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-#[schema(as = Http)]
+#[schema(as = Http, example = json!({"url": "https://example.org/hook"}))]
 pub struct Wire {
     #[schema(format = "uri", example = "https://example.org/hook", max_length = 2048)]
     url: String,
@@ -68,6 +68,7 @@ pub struct Wire {
     method: Method,
     /// Sent with every delivery. Answers show `********` for values of headers that carry credentials.
     #[serde(default)]
+    #[schema(example = json!({"x-team": "billing"}))]
     headers: BTreeMap<String, String>,
     /// `whsec_` and 24 to 64 random bytes in base64. Write-only: answers show `********` when it is set.
     #[serde(default)]

@@ -32,7 +32,7 @@ fn summary(shown: &Value) -> Option<String> {
 /// A queue from which workers claim the runs.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-#[schema(as = QueueTarget)]
+#[schema(as = QueueTarget, example = json!({"name": "emails"}))]
 pub struct Wire {
     /// Same rules as for the name of a job.
     #[schema(pattern = "^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$", example = "emails")]

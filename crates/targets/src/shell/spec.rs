@@ -63,7 +63,7 @@ fn details(shown: &Value) -> Vec<(&'static str, String)> {
 /// A command that the node executes; only if its operator allows it (`--enable-shell`).
 #[derive(Clone, PartialEq, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-#[schema(as = Shell)]
+#[schema(as = Shell, example = json!({"command": {"argv": ["/usr/bin/backup", "--all"]}}))]
 pub struct Wire {
     #[serde(deserialize_with = "object::required")]
     command: Command,
