@@ -377,6 +377,9 @@ impl Problem {
     fn message(&self, status: StatusCode) -> String {
         let errors: Vec<String> = self.errors.iter().map(FieldError::line).collect();
         match (errors.as_slice(), &self.detail) {
+            _ if self.kind.ends_with(":unauthenticated") => {
+                "the server needs a valid token; `everytick login` stores one".to_owned()
+            }
             // Its only error is the name of the missing permission.
             (_, Some(detail)) if self.kind.ends_with(":forbidden") && self.names_permission() => {
                 format!("{detail}; `everytick whoami` shows what it may do")

@@ -208,7 +208,7 @@ const JOB_FIELDS: [(&str, Parts); 22] = [
 ];
 
 /// Method, path and body. An empty body is sent without one.
-const REQUESTS: [(&str, &str, &str, Parts); 25] = [
+const REQUESTS: [(&str, &str, &str, Parts); 26] = [
     ("POST", "/api/v1/jobs", "{\"name\": \"x\"", &["not JSON", "line 1", "add the missing }"]),
     ("POST", "/api/v1/jobs", "{name: \"x\"}", &["not JSON", "line 1", "double quotes"]),
     ("POST", "/api/v1/jobs", "{\"name\": \"x\",}", &["not JSON", "line 1", "remove the comma"]),
@@ -257,6 +257,12 @@ const REQUESTS: [(&str, &str, &str, Parts); 25] = [
         "/api/v1/jobs",
         "{\"name\": \"x\", \"target\": {\"http\": {\"url\": \"https://h/\", \"headers\": [\"a\"]}}}",
         &["target.http.headers", "a list", "{\"x-team\":\"billing\"}"],
+    ),
+    (
+        "POST",
+        "/api/v1/jobs",
+        "{\"name\": \"x\", \"target\": {\"http\": {\"url\": \"https://h/\", \"method\": \"post\"}}}",
+        &["target.http.method", "did you mean \"POST\"?", "Write one of GET, POST, PUT, PATCH, DELETE"],
     ),
     ("GET", "/api/v1/runs?label=", "", &["label", "no key", "team=billing"]),
     ("GET", "/api/v1/jobs/tick/explain?zone=Paris", "", &["zone", "\\\"Paris\\\"", "Europe/Paris"]),

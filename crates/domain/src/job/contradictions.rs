@@ -41,6 +41,7 @@ impl JobSpec {
             if stored { found.warnings.push(wrong) } else { found.errors.push(wrong) }
         }
         found.warnings.extend(self.jitter_above_cron_interval());
+        found.warnings.extend(self.max_per_key_without_key());
         found
     }
 
@@ -84,6 +85,16 @@ impl JobSpec {
             )
         };
         (jitter > shortest).then(|| Invalid::new("schedule.jitter", message()))
+    }
+
+    fn max_per_key_without_key(&self) -> Option<Invalid> {
+        let message = || {
+            format!(
+                "{} has no effect without concurrency_key; set that field, such as to \"payload.customer\"",
+                self.max_per_key
+            )
+        };
+        (self.max_per_key != 1 && self.concurrency_key.is_none()).then(|| Invalid::new("max_per_key", message()))
     }
 }
 
@@ -174,6 +185,16 @@ mod tests {
             assert!(found.errors.is_empty(), "{found:?}");
             assert!(found.warnings[0].message.contains(message), "{found:?}");
         }
+    }
+
+    #[test]
+    fn max_per_key_without_a_key_is_a_warning() {
+        let mut job = spec(Span::hours(1));
+        job.max_per_key = 5;
+        assert_eq!(fields(&job, None), (vec![], vec!["max_per_key".to_owned()]));
+        assert_eq!(fields(&job, Some(&job)), (vec![], vec!["max_per_key".to_owned()]));
+        job.max_per_key = 1;
+        assert_eq!(fields(&job, None), (vec![], vec![]));
     }
 
     #[test]

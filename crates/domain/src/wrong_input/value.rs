@@ -77,8 +77,16 @@ impl<'a> ReadError<'a> {
     pub fn sentence(&self, found: Option<&Value>, accepts: &Accepts) -> String {
         match self {
             Self::WrongType => wrong_value(found.unwrap_or(&Value::Null), accepts),
-            Self::UnknownField { name, known } => unknown("a field", name, known),
-            Self::UnknownWord { word, known } => unknown("one of the values", word, known),
+            Self::UnknownField { name, known } => match nearest(&cut(name), known.iter().copied()) {
+                Some(meant) => format!("{:?} is not a field; did you mean {meant:?}?", cut(name)),
+                None => format!("{:?} is not a field; write one of {}", cut(name), listed(known)),
+            },
+            Self::UnknownWord { word, known } => {
+                let meant = nearest(&cut(word), known.iter().copied());
+                let meant = meant.map(|meant| format!("did you mean {meant:?}? ")).unwrap_or_default();
+                let write = if meant.is_empty() { "write" } else { "Write" };
+                format!("{:?} is not one of the values; {meant}{write} one of {}", cut(word), listed(known))
+            }
             Self::Missing { .. } => format!("is missing; {}", accepts.remedy()),
             Self::Twice { .. } => "occurs twice; remove one of them".to_owned(),
             Self::Own(message) => (*message).to_owned(),
@@ -86,13 +94,8 @@ impl<'a> ReadError<'a> {
     }
 }
 
-fn unknown(what: &str, name: &str, known: &[&str]) -> String {
-    let name = cut(name);
-    if let Some(meant) = nearest(&name, known.iter().copied()) {
-        return format!("{name:?} is not {what}; did you mean {meant:?}?");
-    }
-    let listed = known.iter().take(LISTED_MAX).copied().collect::<Vec<_>>().join(", ");
-    format!("{name:?} is not {what}; write one of {listed}")
+fn listed(known: &[&str]) -> String {
+    known.iter().take(LISTED_MAX).copied().collect::<Vec<_>>().join(", ")
 }
 
 /// The sentence for a value that the field does not accept.
