@@ -17,6 +17,7 @@ use crate::{
     failure::{Exit, Failure},
 };
 
+const SERVER_VARIABLE: &str = "EVERYTICK_SERVER";
 /// Limit for a whole answer. A followed log has no such limit, only [`SILENCE_MAX`].
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// Limit between two reads. While a client follows a log, the server sends keep-alives more often than this.
@@ -126,7 +127,11 @@ impl Client {
 
 /// Reads `--server`. An error contains an example.
 pub(crate) fn server(address: &str, certificates: Certificates) -> anyhow::Result<Server> {
-    check_address(address).map_err(|wrong| Failure::usage(format!("--server: {wrong}")))?;
+    check_address(address).map_err(|wrong| {
+        let from_variable = std::env::var(SERVER_VARIABLE).is_ok_and(|value| value == address);
+        let source = if from_variable { format!(" (from {SERVER_VARIABLE})") } else { String::new() };
+        Failure::usage(format!("--server{source}: {wrong}"))
+    })?;
     Server::new(address, certificates).map_err(usage)
 }
 

@@ -348,7 +348,12 @@ async fn wait_for(client: &Client, id: &str, out: Output) -> anyhow::Result<()> 
     match view.state.as_deref() {
         Some("done") if view.succeeded == view.total => Ok(()),
         Some("done") => {
-            let message = format!("{} of {} runs did not succeed", view.total - view.succeeded, view.total);
+            let message = format!(
+                "{} of {} runs did not succeed; `everytick run list --job {} --cause backfill` lists them",
+                view.total - view.succeeded,
+                view.total,
+                view.job
+            );
             Err(Failure::new(Exit::Failed, message).into())
         }
         _ => {

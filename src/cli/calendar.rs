@@ -35,6 +35,9 @@ monthly, also on an ordinal weekday (BYDAY=4TH). Other events are left out, and 
 /// Maximum number of left-out events that the command lists.
 const LEFT_OUT_NAMED_MAX: usize = 20;
 
+/// With the names of the fields, a line fits 80 columns.
+const LINE_CHARS: usize = 68;
+
 const GET_HELP: &str = "\
 Examples:
   everytick calendar get holidays-de
@@ -234,12 +237,28 @@ async fn list(client: &Client, out: Output, page: PageFlags) -> anyhow::Result<(
     Ok(())
 }
 
+/// The words in lines of at most [`LINE_CHARS`] characters.
+fn lines(words: &[String]) -> String {
+    let (mut text, mut chars) = (String::new(), 0);
+    for word in words {
+        let fits = chars + 1 + word.len() <= LINE_CHARS;
+        match (chars, fits) {
+            (0, _) => {}
+            (_, true) => text.push(' '),
+            (_, false) => text.push('\n'),
+        }
+        chars = if chars > 0 && fits { chars + 1 + word.len() } else { word.len() };
+        text.push_str(word);
+    }
+    text
+}
+
 fn print(out: Output, calendar: CalendarView) -> anyhow::Result<()> {
     Ok(out.facts(vec![
         ("Name", Text::strong(&calendar.name)),
         ("Zone", Text::plain(&calendar.timezone)),
-        ("Dates", Text::plain(calendar.dates.join(" "))),
-        ("Yearly", Text::plain(calendar.yearly.join(" "))),
+        ("Dates", Text::plain(lines(&calendar.dates))),
+        ("Yearly", Text::plain(lines(&calendar.yearly))),
         ("Jobs", Text::plain(calendar.jobs.to_string())),
         ("Version", Text::plain(calendar.version.to_string())),
         ("Created", Text::plain(format!("{} by {}", out.time(&calendar.created_at), calendar.created_by))),

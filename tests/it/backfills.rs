@@ -54,7 +54,7 @@ fn wait_reports_failed_runs_and_a_cancelled_backfill_creates_no_more_runs() {
     let ago = hourly(&server, "bad", &["--shell", "exit 1"]);
     let (from, to) = (ago(3), ago(1));
     let failed = server.everytick(&["job", "backfill", "bad", "--from", &from, "--to", &to, "--wait"]).failed(1);
-    assert!(failed.contains("2 of 2 runs did not succeed"), "{failed}");
+    assert!(failed.contains("2 of 2 runs did not succeed; `everytick run list --job "), "{failed}");
     assert!(failed.contains("runs created"), "progress lines in a pipe: {failed}");
 
     let _ = hourly(&server, "slow", &["--shell", "sleep 60", "--timeout", "2m"]);

@@ -288,3 +288,24 @@ fn an_unknown_action_and_an_open_server_in_the_settings_file_are_explained() {
         "{refused}"
     );
 }
+
+#[test]
+fn the_dates_of_a_calendar_fit_80_columns() {
+    let server = Server::start();
+    let mut args = vec!["calendar", "set", "closed", "--date", "2026-12-27/2026-12-31", "--yearly", "05-01"];
+    let dates: Vec<String> = (1..=12).map(|month| format!("2027-{month:02}-15")).collect();
+    dates.iter().for_each(|date| args.extend(["--date", date.as_str()]));
+    server.everytick(&args).ok();
+    let text = server.everytick(&["calendar", "get", "closed"]).ok();
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    assert!(dates.iter().all(|date| text.contains(date)) && text.contains("05-01"), "{text}");
+}
+
+#[test]
+fn a_wrong_server_in_the_environment_is_named_with_its_variable() {
+    let server = Server::start();
+    let mut command = server.command(&["job", "list"]);
+    let refused = crate::support::Done::from(command.env("EVERYTICK_SERVER", "foo").output().unwrap()).failed(2);
+    assert!(refused.contains("--server (from EVERYTICK_SERVER): \"foo\""), "{refused}");
+    assert!(server.everytick(&["--server", "foo", "job", "list"]).failed(2).contains("--server: \"foo\""));
+}
