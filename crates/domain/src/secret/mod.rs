@@ -5,6 +5,7 @@
 //! | file | rule |
 //! |---|---|
 //! | `host` | to which hosts a secret may be sent |
+//! | `key` | the keys of operators, and new signing keys |
 //! | `reference` | `{{ secrets.NAME }}`: finds references in a text and fills them in |
 //! | `uses` | where a definition may have references, and whether it may use the secrets that it names |
 //! | `forms` | the texts by which a value is recognized in an output |
@@ -12,6 +13,7 @@
 
 mod forms;
 mod host;
+mod key;
 mod reference;
 mod scrub;
 mod uses;
@@ -20,13 +22,19 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{ids::Version, invalid::Invalid, target::TargetKind, time::Span};
+use crate::{
+    ids::Version,
+    invalid::Invalid,
+    target::TargetKind,
+    time::{DbTime, Span},
+};
 
 pub use forms::{Forms, SCRUBBED_BYTES_MIN};
 pub use host::{Host, HostPattern};
+pub use key::{OPERATOR_KEY_BYTES, OperatorKey, is_signing_key, signing_key};
 pub use reference::{Encoding, Piece, fill, may_refer, only_reference, pieces};
 pub use scrub::{MASK, Scrubber};
-pub use uses::{Place, Text, Use, check_uses, names, uses};
+pub use uses::{PAYLOAD_FIELD, Place, Text, Use, check_uses, names, uses};
 
 /// Long enough for the names that `secret import-inline` makes: `job.<name>.header.<name>`.
 pub const SECRET_NAME_BYTES_MAX: usize = 255;
@@ -185,6 +193,21 @@ pub fn check_rotation_overlap(overlap: Span) -> Result<(), String> {
     Err(format!("{overlap} is out of range; it must be 0s to {ROTATION_OVERLAP_MAX}"))
 }
 
+/// Whether a secret may be rotated now. Only two versions are kept, so a further rotation would end the older key, which
+/// receivers may still use. With an overlap of 0 that is wanted: the new key alone signs.
+pub fn check_rotation(previous_until: Option<DbTime>, overlap: Span, now: DbTime) -> Result<(), Invalid> {
+    match previous_until.filter(|until| *until > now && !overlap.is_zero()) {
+        None => Ok(()),
+        Some(until) => {
+            let message = format!(
+                "the previous key signs until {until}, and a further rotation would end it; wait, or rotate with an overlap of \
+                 0s if both keys are compromised"
+            );
+            Err(Invalid::new("overlap", message))
+        }
+    }
+}
+
 /// The bytes that bind an encrypted version to its installation, tenant, name and version number. A copy under other values
 /// cannot be decrypted.
 #[must_use]
@@ -249,6 +272,16 @@ mod tests {
         assert!(other.contains("evil.example:443") && other.contains("api.example.org"), "{other}");
         let shell = http.check(SecretKind::Shell, None).unwrap_err();
         assert!(shell.contains("not for shell jobs") && shell.contains("its kinds are http"), "{shell}");
+    }
+
+    #[test]
+    fn a_second_rotation_waits_for_the_end_of_the_first_overlap() {
+        let at = DbTime::from_millis;
+        let check = |until: Option<i64>, overlap: u64| check_rotation(until.map(at), Span::hours(overlap), at(1_000));
+        assert_eq!(check(None, 24), Ok(()));
+        assert_eq!(check(Some(1_000), 24), Ok(()), "it has ended");
+        assert_eq!(check(Some(1_001), 0), Ok(()), "at once");
+        assert!(check(Some(1_001), 24).unwrap_err().message.contains("signs until 1970-01-01T00:00:01.001Z"));
     }
 
     #[test]

@@ -54,6 +54,9 @@ pub struct Use {
     pub field: String,
 }
 
+/// The field of references in the payload.
+pub const PAYLOAD_FIELD: &str = "payload";
+
 const PLACES: &str = "references are allowed in header values, in the query of the URL, in secret and client_cert, in the \
                       variables of a command, and with payload_secrets in the payload";
 
@@ -139,7 +142,7 @@ impl Found {
 
     fn payload(&mut self, spec: &JobSpec, payload: &str) {
         if spec.payload_secrets {
-            self.anywhere("payload", payload);
+            self.anywhere(PAYLOAD_FIELD, payload);
         } else if refers(payload) {
             let why = match SecretKind::of(TargetKind::of(&spec.target)) {
                 Some(_) => "refers to a secret; set payload_secrets to true to fill it in",
