@@ -28,6 +28,7 @@ use super::{
     journal::Entry,
     nodes::LeaseRow,
     queue::{QueueRow, WorkerClaimRow},
+    secrets::Secrets,
 };
 
 /// The content of the simulated database.
@@ -76,6 +77,7 @@ pub struct Db {
     pub(super) audit: Vec<(TenantId, AuditRecord)>,
     pub(super) tokens: BTreeMap<TokenId, TokenRecord>,
     pub(super) settings: BTreeMap<String, String>,
+    pub(super) secrets: Secrets,
     pub(super) seq: i64,
     pub(super) journal: Vec<Entry>,
 }

@@ -18,6 +18,7 @@ mod queue;
 mod reads;
 mod repair;
 mod runs;
+mod secrets;
 mod store;
 mod ticks;
 mod tokens;

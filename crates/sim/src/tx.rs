@@ -28,6 +28,7 @@ use everytick_store::{
     tx::{
         JobRow, RequestedRun, SharedTx, Tx,
         requests::{Made, StoredRequest},
+        secret::NamedSecret,
     },
 };
 
@@ -168,6 +169,9 @@ impl Tx for SimTx<'_> {
     }
     async fn calendars_named(&mut self, tenant: TenantId, names: &[String]) -> Result<Vec<Arc<Calendar>>> {
         Ok(self.db.calendars_named(tenant, names))
+    }
+    async fn secrets_named(&mut self, tenant: TenantId, names: &[String]) -> Result<Vec<NamedSecret>> {
+        Ok(self.db.secrets_named(tenant, names))
     }
     async fn insert_jobs(&mut self, _: TenantId, _: &Actor, created: &[&Created]) -> Result<()> {
         for Created { job, cursor, .. } in created {

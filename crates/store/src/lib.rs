@@ -29,6 +29,7 @@ mod postgres;
 mod probe;
 mod queues;
 mod redrives;
+mod secrets;
 pub mod shared;
 mod sqlite;
 mod statement;
@@ -64,6 +65,10 @@ pub use postgres::{Announced, JobHints, PostgresOptions, PostgresStore};
 pub use probe::{BENCH_PLACE, JobBytes, OpenSnapshot, PlainTick, Probe};
 pub use queues::*;
 pub use redrives::{Redrive, Redriven, RedrivenRun};
+pub use secrets::{
+    KeyMark, KeyRecord, PutSecret, Rewrap, SECRET_USERS_NAMED_MAX, SealedValue, SecretPut, SecretRecord, SecretStore,
+    StoredSecret, ValuePlace,
+};
 pub use sqlite::SqliteStore;
 pub use tokens::{
     Creator, ENDED_TOKENS_KEPT, NewToken, TokenKey, TokenOwner, TokenRecord, TokenStore, USE_NOTED_EVERY,
@@ -74,7 +79,7 @@ pub use unreadable::{UNREADABLE_KEPT, UNREADABLE_NOTED_MAX, UnreadableRow, Unrea
 /// A store that any number of nodes may share. `Failed` means known not to be committed; `Unsure` means it may have
 /// been committed.
 #[async_trait]
-pub trait Store: QueueStore + BackfillStore + FlowStore + TokenStore {
+pub trait Store: QueueStore + BackfillStore + FlowStore + TokenStore + SecretStore {
     // Nodes, leases and partitions.
 
     /// The number of partitions of this store. `home::Homes::place` chooses the partition of a job.

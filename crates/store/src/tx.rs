@@ -8,7 +8,7 @@
 //!
 //! - Lock first, then read in a later verb: on PostgreSQL only a later statement sees what was committed during the wait.
 //! - Read the clock after the locks ([`Tx::read_clock`]).
-//! - Lock order: settings, partitions, calendars, epochs in ascending id, tenants, waiting rows, runs.
+//! - Lock order: settings, partitions, calendars, secrets, epochs in ascending id, tenants, waiting rows, runs.
 //! - A script may return an error at any point: the caller rolls the transaction back.
 //! - A store with one writer needs no locks ([`SharedTx`]).
 
@@ -23,6 +23,7 @@ pub mod flow;
 pub mod queue;
 pub mod redrive;
 pub mod requests;
+pub mod secret;
 pub mod token;
 pub mod trigger;
 
@@ -50,6 +51,7 @@ use crate::{
     RunRecord, StoreError,
 };
 use requests::{Made, StoredRequest};
+use secret::NamedSecret;
 
 /// A job's row, with its epoch and cursor.
 #[derive(Clone, Debug)]
@@ -116,6 +118,14 @@ pub trait SharedTx: Send {
     async fn lock_calendars(&mut self, _tenant: TenantId, _names: &[String]) -> Result<()> {
         Ok(())
     }
+    /// Locks a secret, so that its versions follow each other.
+    async fn lock_secret(&mut self, _tenant: TenantId, _name: &str) -> Result<()> {
+        Ok(())
+    }
+    /// Locks the named secrets against changes.
+    async fn lock_secrets(&mut self, _tenant: TenantId, _names: &[String]) -> Result<()> {
+        Ok(())
+    }
     /// Locks the epochs of these jobs, in ascending id.
     async fn lock_jobs(&mut self, _jobs: &[JobId], _lock: JobLock) -> Result<()> {
         Ok(())
@@ -150,6 +160,15 @@ pub trait SharedTx: Send {
     }
     /// Prevents that such nodes start from now on.
     async fn refuse_unchecking_nodes(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    /// The names of the living nodes that do not fill in references to secrets, because their release is older.
+    async fn unfilling_nodes(&mut self) -> Result<Vec<String>> {
+        Ok(Vec::new())
+    }
+    /// Prevents that such nodes start from now on, if there is a secret.
+    async fn refuse_unfilling_nodes(&mut self) -> Result<()> {
         Ok(())
     }
 
@@ -214,9 +233,11 @@ pub trait Tx: SharedTx {
     async fn claim_block(&mut self, claim: &BlockClaim) -> Result<()>;
     /// Those of the named calendars that exist.
     async fn calendars_named(&mut self, tenant: TenantId, names: &[String]) -> Result<Vec<Arc<Calendar>>>;
-    /// Inserts jobs with their epochs, cursors and used calendars, and counts them for the tenant's quota.
+    /// The rules of those of the named secrets that exist.
+    async fn secrets_named(&mut self, tenant: TenantId, names: &[String]) -> Result<Vec<NamedSecret>>;
+    /// Inserts jobs with their epochs, cursors, used calendars and used secrets, and counts them for the tenant's quota.
     async fn insert_jobs(&mut self, tenant: TenantId, actor: &Actor, jobs: &[&Created]) -> Result<()>;
-    /// Writes the new definition of a job, and the calendars that it uses now. A deleted job no longer counts for the
+    /// Writes the new definition of a job, and the calendars and secrets that it uses now. A deleted job no longer counts for the
     /// quota.
     async fn update_job(&mut self, was: &JobRow, job: &Job) -> Result<()>;
     /// The last tick of a job that has a row or lies in a skip range, at or after `from`.

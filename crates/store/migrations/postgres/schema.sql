@@ -192,6 +192,12 @@ table jobs
     CREATE INDEX jobs_deleted ON public.jobs USING btree (deleted_at) WHERE (deleted_at IS NOT NULL)
     CREATE UNIQUE INDEX jobs_name ON public.jobs USING btree (tenant, name) WHERE (deleted_at IS NULL)
 
+table keys
+    id text collate "C" not null
+    check_value bytea not null
+    created_at bigint not null
+    constraint keys_pkey PRIMARY KEY (id)
+
 table last_runs
     id uuid not null
     tenant integer not null
@@ -247,6 +253,7 @@ table leases with (fillfactor=20, autovacuum_vacuum_scale_factor=0, autovacuum_v
     listen text
     ttl_ms bigint
     checks_tokens boolean not null default false
+    fills_secrets boolean not null default false
     constraint leases_pkey PRIMARY KEY (incarnation)
 
 table open_claims with (fillfactor=50, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=1000, autovacuum_vacuum_cost_delay=0)
@@ -331,6 +338,38 @@ table schema_steps
     works_from integer not null
     at timestamp with time zone not null default now()
     constraint schema_steps_pkey PRIMARY KEY (step)
+
+table secret_jobs
+    tenant integer not null
+    secret text collate "C" not null
+    job uuid not null
+    constraint secret_jobs_pkey PRIMARY KEY (tenant, secret, job)
+    CREATE INDEX secret_jobs_job ON public.secret_jobs USING btree (job)
+
+table secret_versions
+    tenant integer not null
+    name text collate "C" not null
+    version bigint not null
+    key_id text collate "C" not null
+    wrapped_key bytea not null
+    nonce bytea not null
+    ciphertext bytea not null
+    constraint secret_versions_pkey PRIMARY KEY (tenant, name, version)
+    CREATE INDEX secret_versions_key ON public.secret_versions USING btree (key_id)
+
+table secrets
+    tenant integer not null
+    name text collate "C" not null
+    version bigint not null
+    hosts text not null
+    kinds text not null
+    description text not null
+    created_at bigint not null
+    created_by text not null
+    updated_at bigint not null
+    updated_by text not null
+    previous_until bigint
+    constraint secrets_pkey PRIMARY KEY (tenant, name)
 
 table settings
     name text collate "C" not null

@@ -205,6 +205,12 @@ CREATE INDEX jobs_deleted on jobs (deleted_at) where deleted_at is not null;
 
 CREATE UNIQUE INDEX jobs_name on jobs (tenant, name) where deleted_at is null;
 
+CREATE TABLE keys (
+    id text not null primary key,
+    check_value blob not null,
+    created_at integer not null
+) strict, without rowid;
+
 CREATE TABLE leases (
     incarnation blob not null primary key,
     node text not null,
@@ -294,6 +300,43 @@ CREATE TABLE runs (
 ) strict, without rowid;
 
 CREATE INDEX runs_history on runs (job, id);
+
+CREATE TABLE secret_jobs (
+    tenant integer not null,
+    secret text not null,
+    job blob not null,
+    primary key (tenant, secret, job)
+) strict, without rowid;
+
+CREATE INDEX secret_jobs_job on secret_jobs (job);
+
+CREATE TABLE secret_versions (
+    tenant integer not null,
+    name text not null,
+    version integer not null,
+    key_id text not null,
+    wrapped_key blob not null,
+    nonce blob not null,
+    ciphertext blob not null,
+    primary key (tenant, name, version)
+) strict, without rowid;
+
+CREATE INDEX secret_versions_key on secret_versions (key_id);
+
+CREATE TABLE secrets (
+    tenant integer not null,
+    name text not null,
+    version integer not null,
+    hosts text not null, -- a JSON array
+    kinds text not null, -- a JSON array
+    description text not null,
+    created_at integer not null,
+    created_by text not null,
+    updated_at integer not null,
+    updated_by text not null,
+    previous_until integer, -- until when the previous version signs too
+    primary key (tenant, name)
+) strict, without rowid;
 
 CREATE TABLE settings (
     name text not null primary key,

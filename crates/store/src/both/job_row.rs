@@ -13,6 +13,7 @@ use sqlx::Row as _;
 use super::{
     DbRow, DbTx, calendars, define,
     rows::{self, Decoded},
+    secrets,
 };
 use crate::{
     Result,
@@ -61,7 +62,8 @@ pub(super) async fn update(write: &mut DbTx, was: &JobRow, job: &Job) -> Result<
     if job.deleted_at.is_some() {
         define::count(write, job.tenant, -1).await?;
     }
-    calendars::used_now(write, was, job).await
+    calendars::used_now(write, was, job).await?;
+    secrets::used_now(write, was, job).await
 }
 
 pub(super) fn job(row: &DbRow) -> Decoded<JobRow> {

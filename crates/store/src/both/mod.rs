@@ -19,6 +19,7 @@ mod prune;
 mod range;
 mod read;
 mod repair;
+mod secrets;
 mod store;
 mod tokens;
 mod tx;

@@ -20,12 +20,13 @@ use everytick_domain::{
 };
 use uuid::Uuid;
 
-use super::{DbTx, calendars, define, flows, job_row, jobs, lease, open_runs, range, read, rows, verbs};
+use super::{DbTx, calendars, define, flows, job_row, jobs, lease, open_runs, range, read, rows, secrets, verbs};
 use crate::{
     Actor, AuditResult, Created, IdempotencyKey, JobRef, Lease, Limits, OpenRun, Result, RunRecord,
     tx::{
         JobRow, RequestedRun, Tx,
         requests::{Made, StoredRequest},
+        secret::NamedSecret,
     },
 };
 
@@ -106,6 +107,9 @@ impl Tx for DbTx {
     }
     async fn calendars_named(&mut self, tenant: TenantId, names: &[String]) -> Result<Vec<Arc<Calendar>>> {
         Ok(calendars::of_tenant(self, tenant, names).await?.into_values().collect())
+    }
+    async fn secrets_named(&mut self, tenant: TenantId, names: &[String]) -> Result<Vec<NamedSecret>> {
+        secrets::named(self, tenant, names).await
     }
     async fn insert_jobs(&mut self, tenant: TenantId, actor: &Actor, created: &[&Created]) -> Result<()> {
         define::insert(self, tenant, actor, created).await

@@ -39,6 +39,7 @@ pub mod redrives;
 pub mod repairs;
 pub mod requests;
 pub mod run_facts;
+pub mod secrets;
 pub mod server;
 pub mod settles;
 pub mod sharing;
@@ -86,6 +87,7 @@ macro_rules! conformance_suite {
         $crate::conformance_calendars! { $open }
         $crate::conformance_requests! { $open }
         $crate::conformance_tokens! { $open }
+        $crate::conformance_secrets! { $open }
         $crate::conformance_cancels! { $open }
         $crate::conformance_backlogs! { $open }
         $crate::conformance_redrives! { $open }

@@ -23,6 +23,7 @@ pub const LIMITS: Limits = Limits {
     waiting_per_job_max: 30,
     calendars_per_tenant_max: 5,
     tokens_per_tenant_max: 4,
+    secrets_per_tenant_max: 3,
     runs_searched_max: 8,
     backlog_batch_max: 10,
 };

@@ -179,7 +179,7 @@ const RUN: &[(&str, Kind)] = &[
     ("flow", Id),
 ];
 
-pub(crate) const PARTS: [Part; 25] = [
+pub(crate) const PARTS: [Part; 29] = [
     part("tenants", 1, &[("id", Word), ("name", Text), ("jobs", Long)]),
     runs("last_runs", Rows::BeforeTheDays),
     runs("runs", Rows::OfTheDays),
@@ -342,6 +342,38 @@ pub(crate) const PARTS: [Part; 25] = [
         ],
     ),
     part("settings", 1, &[("name", Text), ("value", Text)]),
+    part(
+        "secrets",
+        2,
+        &[
+            ("tenant", Word),
+            ("name", Text),
+            ("version", Long),
+            ("hosts", Text),
+            ("kinds", Text),
+            ("description", Text),
+            ("created_at", Long),
+            ("created_by", Text),
+            ("updated_at", Long),
+            ("updated_by", Text),
+            ("previous_until", Long),
+        ],
+    ),
+    part(
+        "secret_versions",
+        3,
+        &[
+            ("tenant", Word),
+            ("name", Text),
+            ("version", Long),
+            ("key_id", Text),
+            ("wrapped_key", Bytes),
+            ("nonce", Bytes),
+            ("ciphertext", Bytes),
+        ],
+    ),
+    part("secret_jobs", 3, &[("tenant", Word), ("secret", Text), ("job", Id)]),
+    part("keys", 1, &[("id", Text), ("check_value", Bytes), ("created_at", Long)]),
     part("jobs", 1, job_row::COLUMNS),
     part(
         "calendars",

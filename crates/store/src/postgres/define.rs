@@ -10,7 +10,7 @@ use super::{
     DbTx, calendars, compact,
     compact::Form,
     db_tx::{Query, refused},
-    rows,
+    rows, secrets,
 };
 use crate::tx::SharedTx as _;
 use crate::{Actor, Created, Result, StoreError, announced::is_announced};
@@ -61,6 +61,7 @@ pub(super) async fn insert(write: &mut DbTx, tenant: TenantId, actor: &Actor, cr
         ))
         .await?;
     calendars::used(write, tenant, jobs().map(|job| (job.id, &*job.spec))).await?;
+    secrets::used(write, tenant, jobs().map(|job| (job.id, &*job.spec))).await?;
     count(write, tenant, rows::limit(created.len())).await?;
     if announced.contains(&true) {
         write.notify_owners().await?;

@@ -27,6 +27,12 @@ impl SharedTx for DbTx {
         }
         self.execute(query!("calendars/lock_calendars", tenant.raw(), names)).await.map(drop)
     }
+    async fn lock_secret(&mut self, tenant: TenantId, name: &str) -> Result<()> {
+        self.execute(query!("secrets/lock_secret", tenant.raw(), name)).await.map(drop)
+    }
+    async fn lock_secrets(&mut self, tenant: TenantId, names: &[String]) -> Result<()> {
+        self.execute(query!("secrets/lock_secrets", tenant.raw(), names)).await.map(drop)
+    }
     async fn lock_jobs(&mut self, ids: &[JobId], lock: JobLock) -> Result<()> {
         let query = match (ids, lock) {
             ([], _) => return Ok(()),
@@ -48,6 +54,12 @@ impl SharedTx for DbTx {
     }
     async fn refuse_unchecking_nodes(&mut self) -> Result<()> {
         self.execute(query!("setup/access_only")).await.map(drop)
+    }
+    async fn unfilling_nodes(&mut self) -> Result<Vec<String>> {
+        self.scalars(query!("leases/unfilling_nodes")).await
+    }
+    async fn refuse_unfilling_nodes(&mut self) -> Result<()> {
+        self.execute(query!("setup/secrets_only")).await.map(drop)
     }
     async fn lock_backfill(&mut self, id: BackfillId) -> Result<()> {
         self.execute(query!("backfills/lock_backfill", id.uuid())).await.map(drop)

@@ -123,7 +123,7 @@ pub(super) async fn connect_unfinished(url: &str, options: PostgresOptions, limi
         clock: options.clock.map(|clock| super::TestClock { clock, written: Default::default() }.into()),
     };
     days::make(&store).await?;
-    refuse_unchecking(&store).await?;
+    refuse_earlier(&store).await?;
     replan(&store).await?;
     Ok(store)
 }
@@ -171,10 +171,11 @@ pub(super) async fn connect_read_only(url: &str) -> Result<PostgresStore> {
     })
 }
 
-/// A move from SQLite may have brought the tokens, so the first of them was not created here.
-async fn refuse_unchecking(store: &PostgresStore) -> Result<()> {
+/// A move from SQLite may have brought the tokens and the secrets, so the first of them was not created here.
+async fn refuse_earlier(store: &PostgresStore) -> Result<()> {
     let mut write = store.write("check the settings").await?;
     write.refuse_unchecking_nodes().await?;
+    write.refuse_unfilling_nodes().await?;
     write.commit().await
 }
 

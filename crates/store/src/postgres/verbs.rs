@@ -154,6 +154,11 @@ pub(super) async fn insert_calendar_uses(tx: &mut DbTx, tenant: TenantId, uses: 
     tx.execute(query!("calendars/calendar_use", tenant.raw(), jobs, names)).await.map(drop)
 }
 
+pub(super) async fn insert_secret_uses(tx: &mut DbTx, tenant: TenantId, uses: &[(JobId, &str)]) -> Result<()> {
+    let (jobs, names): (Vec<_>, Vec<_>) = uses.iter().map(|(job, name)| (job.uuid(), (*name).to_owned())).unzip();
+    tx.execute(query!("secrets/secret_use", tenant.raw(), jobs, names)).await.map(drop)
+}
+
 pub(super) async fn raise_epoch(tx: &mut DbTx, job: JobId) -> Result<Epoch> {
     tx.scalar(query!("epochs/raise_epoch", job.uuid(), tx.now.millis())).await.map(Epoch::from_raw)
 }

@@ -11,6 +11,7 @@ use super::{
     db_tx::{Query, refused},
     rows,
     rows::Hex,
+    secrets,
 };
 use crate::{Actor, Created, Result, StoreError};
 
@@ -33,6 +34,7 @@ pub(super) async fn insert(write: &mut DbTx, tenant: TenantId, actor: &Actor, cr
         sqlx::query(statement).bind(batch).bind(tenant.raw()).execute(&mut *write.tx).await.failed_or_refused(doing)?;
     }
     calendars::used(write, tenant, created.iter().map(|created| (created.job.id, &*created.job.spec))).await?;
+    secrets::used(write, tenant, created.iter().map(|created| (created.job.id, &*created.job.spec))).await?;
     write.execute(query!("tenants/add_tenant", tenant.raw())).await?;
     self::count(write, tenant, count).await
 }

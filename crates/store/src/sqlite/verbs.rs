@@ -124,6 +124,11 @@ pub(super) async fn insert_calendar_uses(tx: &mut DbTx, tenant: TenantId, uses: 
     tx.execute(query!("calendars/calendar_use", tenant.raw(), rows::json(&uses))).await.map(drop)
 }
 
+pub(super) async fn insert_secret_uses(tx: &mut DbTx, tenant: TenantId, uses: &[(JobId, &str)]) -> Result<()> {
+    let uses: Vec<_> = uses.iter().map(|(job, name)| (Hex(job.uuid()), name)).collect();
+    tx.execute(query!("secrets/secret_use", tenant.raw(), rows::json(&uses))).await.map(drop)
+}
+
 pub(super) async fn raise_epoch(tx: &mut DbTx, job: JobId) -> Result<Epoch> {
     let change = define::next_change(tx, 1).await?;
     tx.scalar(query!("epochs/raise_epoch", job.uuid(), change, tx.now.millis())).await.map(Epoch::from_raw)

@@ -12,6 +12,7 @@ use everytick_domain::{
     home::{BlockClaim, Homes},
     ids::{JobId, TenantId},
     job::{self, Creation, Job},
+    secret::SecretRules,
     time::DbTime,
 };
 
@@ -20,6 +21,7 @@ use super::{
     edges::{self, Family},
     invalid,
     requests::{self, Kind},
+    secret,
 };
 use crate::{Actor, Created, IdempotencyKey, NewJob, Result, StoreError, crons::CRONS, facts};
 
@@ -37,6 +39,7 @@ pub async fn create_jobs<T: Tx + ?Sized>(
     let excluded: Vec<String> = jobs.iter().flat_map(|new| new.spec.exclude()).cloned().collect();
     tx.lock_calendars(tenant, &excluded).await?;
     let calendars = tx.calendars_named(tenant, &excluded).await?;
+    let secrets = secret::known_to(tx, tenant, jobs.iter().map(|new| &new.spec)).await?;
     // The lock serializes creates of one tenant: names stay unique, the quota is kept, and a key is used once.
     let live = tx.lock_tenant(tenant).await?;
     tx.read_clock().await?;
@@ -59,6 +62,7 @@ pub async fn create_jobs<T: Tx + ?Sized>(
         jobs_max: tx.limits().jobs_per_tenant_max,
         taken: tx.names_taken(tenant, &names).await?,
         calendars,
+        secrets,
         homes,
         family: edges::of_new(tx, tenant, &jobs).await?,
         claims: Vec::new(),
@@ -82,6 +86,7 @@ struct Create<'a> {
     jobs_max: u64,
     taken: HashSet<String>,
     calendars: Vec<Arc<Calendar>>,
+    secrets: Vec<SecretRules>,
     homes: Homes,
     family: Family,
     claims: Vec<BlockClaim>,
@@ -96,6 +101,7 @@ impl Create<'_> {
         if self.live >= self.jobs_max {
             return Err(StoreError::QuotaReached(self.jobs_max));
         }
+        secret::check(&new.spec, &self.secrets)?;
         let parents = self.family.resolve(new.id, &mut new.spec)?;
         let place = self.homes.place(new.id, new.spec.home_region.as_deref()).map_err(invalid)?;
         let (id, tenant, partition) = (new.id, self.tenant, place.partition);

@@ -7,7 +7,7 @@ use everytick_domain::{
     job::JobSpec,
 };
 
-use super::{JobLock, JobRow, Tx, audit_one, cancel, count_open, edges, invalid, lock_job};
+use super::{JobLock, JobRow, Tx, audit_one, cancel, count_open, edges, invalid, lock_job, secret};
 use crate::{Actor, BacklogAction, EditJob, Edited, Result, StoreError, crons::CRONS, facts};
 
 pub async fn edit_job<T: Tx + ?Sized>(tx: &mut T, tenant: TenantId, actor: &Actor, mut ask: EditJob) -> Result<Edited> {
@@ -16,12 +16,16 @@ pub async fn edit_job<T: Tx + ?Sized>(tx: &mut T, tenant: TenantId, actor: &Acto
     let exclude = replaced(&ask.change).map_or_else(Vec::new, |spec| spec.exclude().to_vec());
     tx.lock_calendars(tenant, &exclude).await?;
     let calendars = tx.calendars_named(tenant, &exclude).await?;
+    let secrets = secret::known_to(tx, tenant, replaced(&ask.change)).await?;
     let row = lock_job(tx, JobLock::All, tenant, &ask.job).await?;
     let has = row.job.version;
     if let Some(wanted) = ask.if_match.filter(|wanted| *wanted != has) {
         return Err(StoreError::VersionMismatch { has, wanted });
     }
     check_name(tx, &row, &ask.change).await?;
+    if let Some(spec) = replaced(&ask.change) {
+        secret::check(spec, &secrets)?;
+    }
     let parents = edges::of_edit(tx, &row.job, &mut ask.change).await?;
     let locked = LockedJob { calendars, ..locked(tx, &row).await? };
     let action = ask.change.word();

@@ -11,6 +11,7 @@ pub struct Limits {
     pub calendars_per_tenant_max: u64,
     /// Valid tokens of one tenant.
     pub tokens_per_tenant_max: u64,
+    pub secrets_per_tenant_max: u64,
     /// Runs, flows or audit rows that one page of a list reads to find matches for its filter.
     pub runs_searched_max: usize,
     /// Waiting runs of one job that one transaction cancels or moves. A longer backlog is processed in batches of this
@@ -26,6 +27,7 @@ impl Default for Limits {
             waiting_per_job_max: 100_000,
             calendars_per_tenant_max: 1_000,
             tokens_per_tenant_max: 1_000,
+            secrets_per_tenant_max: 1_000,
             runs_searched_max: 50_000,
             backlog_batch_max: 2_000,
         }

@@ -21,6 +21,7 @@ mod plans;
 mod queues;
 mod races;
 mod schema;
+mod secrets;
 mod server;
 mod silence;
 mod stopped;

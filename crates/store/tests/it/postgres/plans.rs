@@ -11,7 +11,8 @@ use everytick_store::{
 use sqlx::{Connection, PgConnection, Row};
 
 /// Tables with few rows, or that are scanned on purpose.
-const SMALL: [&str; 13] = [
+const SMALL: [&str; 14] = [
+    "keys",
     "tokens",
     "gone_nodes",
     "backlog_work",
