@@ -4,8 +4,10 @@
 
 mod address;
 mod database;
+mod egress;
 mod exposure;
 mod file;
+mod secret_keys;
 mod tls;
 
 use std::{collections::BTreeSet, fmt, net::SocketAddr, path::PathBuf, str::FromStr};
@@ -31,8 +33,10 @@ use crate::{
 
 pub(crate) use address::{AddressRange, DnsServer, Listen, ListenKey};
 pub(crate) use database::{DatabaseSource, DatabaseUrl, database};
+pub(crate) use egress::{Egress, EgressKeys};
 pub(crate) use file::File;
 use file::KeyLines;
+pub(crate) use secret_keys::{InlineSecrets, read_keys};
 pub(crate) use tls::{TlsClientAuth, TlsSettings};
 
 pub(crate) const FILE_DEFAULT: &str = "everytick.toml";
@@ -67,6 +71,10 @@ pub(crate) struct Settings {
     /// Longest lifetime of a token.
     pub(crate) token_ttl_max: Span,
     pub(crate) allow_tokens_without_expiry: bool,
+    /// The files of the operator keys that encrypt secrets. The first encrypts, all decrypt.
+    pub(crate) secret_key_files: Vec<PathBuf>,
+    /// Whether jobs may hold new credentials themselves.
+    pub(crate) inline_secrets: InlineSecrets,
     pub(crate) database: DatabaseUrl,
     /// The connection to PostgreSQL goes through a transaction pooler.
     pub(crate) transaction_pooler: bool,
@@ -79,6 +87,8 @@ pub(crate) struct Settings {
     pub(crate) drain_timeout: Span,
     pub(crate) enable_shell: bool,
     pub(crate) allow_webhook_ranges: Vec<IpNet>,
+    /// Where webhooks may go.
+    pub(crate) egress: Egress,
     /// Limit of runs in progress on this node.
     pub(crate) slots: u32,
     /// Limit of API connections. `None`: derived from the open-file limit.
@@ -144,6 +154,8 @@ impl Settings {
                 _ => host_name(),
             },
         };
+        let wrong_egress = |wrong: String| Failure::usage(format!("{}: {wrong}", named.key_lines.of("egress")));
+        let egress = file.egress.take().map(Egress::try_from).transpose().map_err(wrong_egress)?.unwrap_or_default();
         let webhook_ranges =
             named.pick("allow_webhook_range", flags.allow_webhook_range, file.allow_webhook_range).unwrap_or_default();
         let dns_servers = named.pick("dns_server", flags.dns_server, file.dns_server).unwrap_or_default();
@@ -169,6 +181,10 @@ impl Settings {
                     file.allow_tokens_without_expiry,
                 )
                 .unwrap_or(false),
+            secret_key_files: named
+                .pick("secret_key_files", flags.secret_key_files, file.secret_key_files)
+                .unwrap_or_default(),
+            inline_secrets: named.pick("inline_secrets", flags.inline_secrets, file.inline_secrets).unwrap_or_default(),
             database,
             transaction_pooler: named
                 .pick("transaction_pooler", flags.transaction_pooler, file.transaction_pooler)
@@ -182,6 +198,7 @@ impl Settings {
                 .pick("drain_timeout", flags.drain_timeout, file.drain_timeout)
                 .unwrap_or(Span::seconds(30)),
             enable_shell: named.pick("enable_shell", flags.enable_shell, file.enable_shell).unwrap_or(false),
+            egress,
             allow_webhook_ranges: webhook_ranges.into_iter().map(|range| range.0).collect(),
             slots: named.pick("slots", flags.slots, file.slots).unwrap_or(1_000),
             max_connections: named.pick("max_connections", flags.max_connections, file.max_connections),
@@ -467,6 +484,19 @@ mod tests {
     }
 
     #[test]
+    fn the_section_egress_has_the_rules_for_webhooks() {
+        let text = "[egress]\nallow_ranges = [\"10.2.0.0/16\"]\ndeny_ranges = [\"10.2.0.1\"]\nhosts = [\"*.example.org\"]\n\
+                    ports = [443, \"8000-8999\"]\nhttps_only = true\nproxy = \"http://me:pw@proxy:3128\"\nproxy_resolves = true";
+        let egress = resolve(&[], text).unwrap().egress;
+        assert_eq!(egress.allow_ranges, ["10.2.0.0/16".parse().unwrap()]);
+        assert_eq!(egress.deny_ranges, ["10.2.0.1/32".parse().unwrap()]);
+        let ports: Vec<String> = egress.policy.ports.iter().map(ToString::to_string).collect();
+        assert_eq!((ports, egress.policy.https_only), (vec!["443".to_owned(), "8000-8999".to_owned()], true));
+        assert!(!format!("{egress:?}").contains("pw"), "{egress:?}");
+        assert_eq!(resolve(&[], "").unwrap().egress, Egress::default());
+    }
+
+    #[test]
     fn several_listeners_come_from_repeated_flags_a_list_or_one_text() {
         let listen = |flags: &[&str], file: &str| {
             let settings = resolve(flags, file).unwrap();
@@ -499,7 +529,7 @@ mod tests {
             }
             seen += 1;
         }
-        assert_eq!(seen, 41);
+        assert_eq!(seen, 43);
     }
 
     #[test]
@@ -546,6 +576,13 @@ mod tests {
             (&[], "listen = \"0.0.0.0:1\"", "everytick.toml: line 1: listen: 0.0.0.0:1"),
             (&[], "region = \"EU\"", "everytick.toml: line 1: region: "),
             (&[], "node_name = \"my node\"", "everytick.toml: line 1: node_name: "),
+            (&[], "[egress]\nproxy = \"http://p:1\"", "everytick.toml: line 1: egress: proxy: this release"),
+            (
+                &[],
+                "[egress]\nproxy = \"socks://u:pw@p\"\nproxy_resolves = true",
+                "everytick.toml: line 1: egress: proxy is not",
+            ),
+            (&[], "[egress]\nproxy_resolves = true", "everytick.toml: line 1: egress: proxy_resolves has no effect"),
             (&[], "database_url = \"mysql://h/d\"", "everytick.toml: line 1: database_url is not a database URL"),
             (&[], "database_url_file = \"/no/such\"", "everytick.toml: line 1: database_url_file: /no/such could not"),
             // The flag overrides the file, so the flag is wrong.

@@ -4,11 +4,12 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use anyhow::Context;
 use everytick_api::{Api, Auth, Batches, Hosts, InFlight, Listener, ServerLimits, Status};
-use everytick_domain::{access::RunKey, ids::Incarnation, time::DbTime};
+use everytick_domain::{access::RunKey, ids::Incarnation, secret::OperatorKey, time::DbTime};
 use everytick_engine::{
     Engine, Hints, Parts, TokioSpawn,
     commands::{Commands, Entropy},
     live::LiveLogs,
+    secrets::{Vault, check_keys},
 };
 use everytick_store::{Announced, Limits, PostgresOptions, PostgresStore, SqliteStore, Store, StoreError, SystemClock};
 use everytick_targets::{AddressPolicy, ShellSettings, TERM_GRACE, TargetSettings, Targets, end_orphans};
@@ -17,8 +18,10 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     access,
     cli::serve::{NEXT_TICKS_MAX, NextTick, Running},
-    config::{DatabaseUrl, Settings},
-    descriptors, identity,
+    config::{DatabaseUrl, InlineSecrets, Settings, read_keys},
+    descriptors,
+    failure::Failure,
+    identity,
     listen::Bound,
     telemetry, watchdog,
 };
@@ -69,6 +72,7 @@ pub(crate) async fn start(
     tokio::spawn(telemetry::upkeep(metrics.clone()));
     let (hints, live, entropy) = (Hints::default(), LiveLogs::default(), Arc::new(OsEntropy));
     let Stores { engine: store, api: api_store } = open(settings, &hints).await?;
+    let vault = vault(store.as_ref(), read_keys(&settings.secret_key_files)?).await?;
     let targets = target_settings(settings);
     let run_key = store.run_key(new_run_key(&*entropy)).await?;
     let shares = descriptors::divide(settings.slots, settings.enable_shell);
@@ -83,6 +87,7 @@ pub(crate) async fn start(
         process_lives: identity::lives,
         settings: everytick_engine::Settings {
             run_key: Some(run_key.clone()),
+            vault: vault.clone(),
             ..engine_settings(settings, shares.slots as usize, addresses)
         },
     };
@@ -93,7 +98,7 @@ pub(crate) async fn start(
     access::prepare(settings, store.as_ref(), &*entropy, &bound.servers).await?;
     let next_ticks = next_ticks(store.as_ref()).await?;
     tokio::spawn(telemetry::count_tokens(api_store.clone()));
-    let commands = Commands::new(api_store, hints, entropy, live);
+    let commands = Commands::new(api_store, hints, entropy, live).with_vault(vault);
     let api = Arc::new(Api {
         commands: commands.clone().into(),
         metrics_text: Arc::new(move || metrics.render()),
@@ -131,9 +136,13 @@ fn target_settings(settings: &Settings) -> TargetSettings {
         count => tracing::warn!("killed {count} processes of commands that outlived the last server"),
     }
     TargetSettings {
-        addresses: AddressPolicy::new(settings.allow_webhook_ranges.clone()),
+        addresses: AddressPolicy::new([&settings.allow_webhook_ranges[..], &settings.egress.allow_ranges].concat())
+            .denying(settings.egress.deny_ranges.clone()),
+        egress: settings.egress.policy.clone(),
+        proxy: settings.egress.proxy.clone(),
         dns_servers: settings.dns_servers.clone(),
         shell: settings.enable_shell.then_some(ShellSettings { grace: TERM_GRACE, owner: Some(owner) }),
+        refuse_inline_secrets: settings.inline_secrets == InlineSecrets::Refuse,
     }
 }
 
@@ -166,7 +175,24 @@ fn engine_settings(settings: &Settings, slots: usize, addresses: &[SocketAddr]) 
         replace_node: settings.replace_node,
         audit_retention: settings.audit_retention,
         run_key: None,
+        vault: None,
     }
+}
+
+/// The operator keys, bound to this installation. An error if they cannot decrypt every stored secret: each delivery that needs
+/// one would fail.
+pub(crate) async fn vault(store: &dyn Store, keys: Vec<OperatorKey>) -> anyhow::Result<Option<Vault>> {
+    let vault = match keys.is_empty() {
+        true => None,
+        false => Vault::new(&store.installation(&new_installation(&OsEntropy)).await?, keys),
+    };
+    let known = store.secret_keys().await?;
+    check_keys(vault.as_ref(), &known).map_err(|wrong| Failure::usage(format!("--secret-key-files: {wrong}")))?;
+    Ok(vault)
+}
+
+fn new_installation(entropy: &dyn Entropy) -> String {
+    new_incarnation(entropy).uuid().to_string()
 }
 
 fn new_run_key(entropy: &dyn Entropy) -> RunKey {

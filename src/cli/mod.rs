@@ -24,6 +24,7 @@ mod redrive;
 mod run;
 mod run_period;
 mod run_table;
+mod secret;
 pub(crate) mod serve;
 mod started;
 mod token;
@@ -143,6 +144,9 @@ enum Command {
     /// Create, list, revoke and rotate API tokens
     #[command(subcommand)]
     Token(token::TokenCommand),
+    /// Set, list, rotate and delete secrets, and manage the keys that encrypt them
+    #[command(subcommand)]
+    Secret(secret::SecretCommand),
     /// Check a token at the server and store it for this user
     #[command(after_help = login::LOGIN_HELP)]
     Login(login::Login),
@@ -220,6 +224,8 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<()> {
         }
         Command::Token(command) if command.is_offline() => block_on(command.run_offline(&file, out)),
         Command::Token(command) => block_on(command.run(&client(file)?, out)),
+        Command::Secret(command) if command.is_offline() => block_on(command.run_offline(&file, out)),
+        Command::Secret(command) => block_on(command.run(&client(file)?, out)),
         Command::Login(login) => block_on(login.run(target(file)?, out)),
         Command::Logout(logout) => logout.run(&target(file)?),
         Command::Whoami(whoami) => block_on(whoami.run(&client(file)?, out)),

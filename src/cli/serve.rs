@@ -22,7 +22,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::number::whole;
 use crate::{
-    config::{AddressRange, Auth, DatabaseUrl, DnsServer, File, Listen, SERVER_DEFAULT, Settings, TlsClientAuth},
+    config::{
+        AddressRange, Auth, DatabaseUrl, DnsServer, File, InlineSecrets, Listen, SERVER_DEFAULT, Settings,
+        TlsClientAuth,
+    },
     failure::Failure,
     listen,
     logging::{self, LogFormat, LogLevel},
@@ -134,6 +137,26 @@ pub(crate) struct ServeFlags {
         help_heading = "Access"
     )]
     pub(crate) allow_tokens_without_expiry: Option<bool>,
+    /// Encrypt secrets with the keys in these files: the first encrypts, all decrypt; other users may not read them
+    #[arg(
+        long,
+        env = "EVERYTICK_SECRET_KEY_FILES",
+        value_name = "FILES",
+        value_delimiter = ',',
+        num_args = 1,
+        action = clap::ArgAction::Append,
+        help_heading = "Access"
+    )]
+    pub(crate) secret_key_files: Option<Vec<PathBuf>>,
+    /// Accept jobs that hold new credentials themselves: allow or refuse [default: allow]
+    #[arg(
+        long,
+        env = "EVERYTICK_INLINE_SECRETS",
+        value_name = "MODE",
+        hide_possible_values = true,
+        help_heading = "Access"
+    )]
+    pub(crate) inline_secrets: Option<InlineSecrets>,
     /// Store the SQLite database in this directory [default: ./everytick-data]
     #[arg(long, env = "EVERYTICK_DATA_DIR", value_name = "DIR", help_heading = "Node")]
     pub(crate) data_dir: Option<PathBuf>,

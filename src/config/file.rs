@@ -17,7 +17,7 @@ use everytick_domain::{
 use serde::Deserialize;
 use toml::{Table, Value};
 
-use super::{AddressRange, Auth, DnsServer, FILE_DEFAULT, Listen, ListenKey, TlsClientAuth};
+use super::{AddressRange, Auth, DnsServer, EgressKeys, FILE_DEFAULT, InlineSecrets, Listen, ListenKey, TlsClientAuth};
 use crate::{
     cli::{Cli, serve::ServeFlags},
     failure::Failure,
@@ -48,6 +48,8 @@ pub(crate) struct File {
     pub(crate) bootstrap_token_file: Option<PathBuf>,
     pub(crate) token_ttl_max: Option<Span>,
     pub(crate) allow_tokens_without_expiry: Option<bool>,
+    pub(crate) secret_key_files: Option<Vec<PathBuf>>,
+    pub(crate) inline_secrets: Option<InlineSecrets>,
     pub(crate) data_dir: Option<PathBuf>,
     /// Unparsed. It may contain a password, so no message repeats it.
     pub(crate) database_url: Option<String>,
@@ -61,6 +63,7 @@ pub(crate) struct File {
     pub(crate) drain_timeout: Option<Span>,
     pub(crate) enable_shell: Option<bool>,
     pub(crate) allow_webhook_range: Option<Vec<AddressRange>>,
+    pub(crate) egress: Option<EgressKeys>,
     pub(crate) slots: Option<u32>,
     pub(crate) max_connections: Option<u32>,
     pub(crate) max_job_share: Option<u8>,
@@ -195,6 +198,10 @@ fn syntax(text: &str, error: &toml::de::Error) -> String {
 /// Why the value of one key is not accepted.
 fn refusal(text: &str, key: &str, value: &Value) -> Option<String> {
     let at = line_of(text, key).map(|line| format!("line {line}: ")).unwrap_or_default();
+    if SECTIONS.contains(&key) {
+        let error = Table::from_iter([(key.to_owned(), value.clone())]).try_into::<File>().err()?;
+        return Some(format!("{at}[{key}]: {}", section_error(error.message())));
+    }
     let settings = settings();
     let Some((_, kind)) = settings.iter().find(|(name, _)| name == key) else {
         let keys = || settings.iter().map(|(name, _)| name.as_str());
@@ -210,6 +217,24 @@ fn refusal(text: &str, key: &str, value: &Value) -> Option<String> {
     let error = alone.try_into::<File>().err()?;
     let found = serde_json::to_value(value).unwrap_or_default();
     Some(format!("{at}{key}: {}", ReadError::of(error.message()).sentence(Some(&found), &accepts(key, kind))))
+}
+
+/// The sections of the file. Their keys have no flags.
+const SECTIONS: [&str; 1] = ["egress"];
+
+/// The message of serde about a key of a section, in words of the file.
+fn section_error(message: &str) -> String {
+    let message = message.trim();
+    match message.strip_prefix("unknown field `").and_then(|rest| rest.split_once('`')) {
+        Some((key, rest)) => {
+            let known: Vec<&str> = rest.split('`').skip(1).step_by(2).collect();
+            format!("{key:?} is not a key of this section; the keys are {}", known.join(", "))
+        }
+        None if message.starts_with("invalid type") => {
+            "has a value of a wrong type; see docs/reference/settings.md#egress".to_owned()
+        }
+        None => message.to_owned(),
+    }
 }
 
 /// The keys, each with the word that the help shows for its value.
@@ -229,6 +254,7 @@ fn accepts(key: &str, word: &str) -> Accepts {
     match (key, word) {
         ("roles", _) => list("[\"api\"]"),
         ("allow_host", _) => list("[\"jobs.example.org\"]"),
+        ("secret_key_files", _) => list("[\"/etc/everytick/secret.key\"]"),
         ("allow_webhook_range", _) => list("[\"10.0.0.0/8\"]"),
         ("dns_server", _) => list("[\"10.0.0.53:53\"]"),
         ("max_job_share", _) => Accepts::Whole { min: Some(1), max: Some(100) },
@@ -257,6 +283,10 @@ mod tests {
             ("lease = \"fast\"", &["lease: \"fast\"", "\"90s\""]),
             ("lease = true", &["lease: true", "\"90s\""]),
             ("history = [\"90d\"]", &["history: a list", "\"7d\""]),
+            ("[egress]\nhost = [\"a\"]", &["line 1", "[egress]", "\"host\" is not a key", "https_only"]),
+            ("[egress]\nports = [0]", &["[egress]", "not a port"]),
+            ("[egress]\nhosts = [\"https://a\"]", &["[egress]", "is not a host"]),
+            ("[egress]\nhttps_only = 1", &["[egress]", "wrong type"]),
             ("slots = \"many\"", &["slots: \"many\"", "a number from 1"]),
             ("slots = \"5\"", &["slots: \"5\"", "without quotes: 5"]),
             ("slots = -1", &["slots: -1", "a number from 1"]),

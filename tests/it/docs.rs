@@ -68,6 +68,9 @@ fn links(page: &str) -> Vec<&str> {
 #[test]
 fn every_command_of_the_docs_succeeds() {
     let mut pages = 0;
+    let keys = tempfile::tempdir().unwrap();
+    let key = keys.path().join("key").display().to_string();
+    everytick(&["secret", "keygen", "--file", &key]).ok();
     for path in files("docs", "md") {
         let page = fs::read_to_string(&path).unwrap();
         let is_set_up = |line: &str| SET_UP.iter().any(|begin| line.starts_with(begin));
@@ -77,7 +80,7 @@ fn every_command_of_the_docs_succeeds() {
         }
         // Shown if the page fails.
         println!("{}", path.display());
-        let server = Server::builder().flags(&["--enable-shell"]).start();
+        let server = Server::builder().flags(&["--enable-shell", "--secret-key-files", &key]).start();
         server.script(&commands.join("\n"));
         pages += 1;
     }

@@ -37,6 +37,7 @@ fn help_lists_exactly_the_implemented_commands() {
             "worker",
             "cluster",
             "token",
+            "secret",
             "login",
             "logout",
             "whoami",
@@ -59,6 +60,8 @@ fn help_lists_exactly_the_implemented_commands() {
     assert_eq!(commands(&["job"]), job);
     assert_eq!(commands(&["run"]), ["list", "get", "explain", "cancel", "rerun", "redrive", "log", "attempts", "help"]);
     assert_eq!(commands(&["calendar"]), ["set", "get", "list", "delete", "help"]);
+    let secret = ["set", "list", "get", "delete", "rotate", "keygen", "rekey", "import-inline", "help"];
+    assert_eq!(commands(&["secret"]), secret);
     assert_eq!(commands(&["flow"]), ["list", "get", "cancel", "rerun", "help"]);
     assert_eq!(commands(&["cron"]), ["explain", "next", "help"]);
 }

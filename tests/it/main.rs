@@ -28,6 +28,7 @@ mod policies;
 mod process;
 mod readme;
 mod recover;
+mod secrets;
 mod settings;
 mod support;
 mod times;

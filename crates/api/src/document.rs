@@ -53,6 +53,7 @@ pub fn openapi() -> OpenApi {
             ("queues", "Queues from which workers claim runs"),
             ("schedules", "Preview of a schedule that is not stored"),
             ("calendars", "Dates that schedules exclude"),
+            ("secrets", "Values that jobs refer to, written and never read back"),
             ("audit", "Who changed what"),
             ("tokens", "API tokens, and what the caller may do"),
             ("node", "Health, readiness and metrics of the node, and the cluster"),

@@ -12,6 +12,7 @@ use everytick_domain::{
     invalid::Invalid,
     job::check_name,
     queue::check_queue,
+    secret::check_secret_name,
     time::DbTime,
     wrong_input::nearest,
 };
@@ -191,6 +192,19 @@ impl<S: Send + Sync> FromRequestParts<S> for CalendarPath {
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self> {
         let name = segment(parts, state, "name").await?;
         named("name", check_name(&name))?;
+        Ok(Self(name))
+    }
+}
+
+/// The `{name}` of a secret's path.
+pub(crate) struct SecretPath(pub(crate) String);
+
+impl<S: Send + Sync> FromRequestParts<S> for SecretPath {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self> {
+        let name = segment(parts, state, "name").await?;
+        named("name", check_secret_name(&name))?;
         Ok(Self(name))
     }
 }

@@ -107,7 +107,8 @@ pub(crate) async fn audit_subjects(call: &Call, text: &str) -> Result<Vec<String
         };
         return Ok(vec![id.to_string()]);
     }
-    let mut subjects = vec![text.to_owned(), format!("queue {text}"), format!("calendar/{text}")];
+    let mut subjects =
+        vec![text.to_owned(), format!("queue {text}"), format!("calendar/{text}"), format!("secret/{text}")];
     match call.queries().job_id(call.tenant(), &JobRef::Name(text.to_owned())).await {
         Ok(id) => subjects.push(id.to_string()),
         Err(StoreError::NotFound(_)) => {}

@@ -18,6 +18,7 @@ mod outage;
 mod pulse;
 mod queries;
 mod schedule;
+pub mod secrets;
 mod settings;
 mod settle;
 mod shared;
@@ -39,7 +40,7 @@ pub mod types {
         BacklogAction, BacklogWork, CalendarPut, CalendarRecord, CancelledFlow, CancelledJob, ClaimBeat, Cluster,
         Created, Creator, EditJob, Edited, FlowFilter, FlowNode, FlowRecord, GoneNode, IdempotencyKey, JobFilter,
         JobRecord, JobRef, NewToken, NodeRecord, NodeRun, Page, PartitionRecord, PutCalendar, QueueClaims, QueueRecord,
-        Redrive, Redriven, RedrivenRun, RunFilter, RunRecord, StoreError, TokenKey, TokenRecord, UnreadableRow,
-        UnreadableRows, WorkerClaim,
+        Redrive, Redriven, RedrivenRun, RunFilter, RunRecord, SecretPut, SecretRecord, StoreError, TokenKey,
+        TokenRecord, UnreadableRow, UnreadableRows, WorkerClaim,
     };
 }

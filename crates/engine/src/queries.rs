@@ -11,7 +11,7 @@ use everytick_domain::{
 };
 use everytick_store::{
     AttemptRecord, AuditFilter, AuditRecord, BackfillRecord, CalendarRecord, Cluster, FlowFilter, FlowRecord, GoneNode,
-    JobFilter, JobRecord, JobRef, Page, QueueRecord, Result, RunFilter, RunRecord, Store, UnreadableRows,
+    JobFilter, JobRecord, JobRef, Page, QueueRecord, Result, RunFilter, RunRecord, SecretRecord, Store, UnreadableRows,
 };
 
 /// The queries of one process. Cheap to clone.
@@ -129,6 +129,20 @@ impl Queries {
         limit: usize,
     ) -> Result<Page<CalendarRecord, String>> {
         self.store.list_calendars(tenant, after, limit).await
+    }
+
+    /// A secret without its value, and the names of jobs that refer to it.
+    pub async fn secret(&self, tenant: TenantId, name: &str) -> Result<(SecretRecord, Vec<String>)> {
+        self.store.get_secret(tenant, name).await
+    }
+
+    pub async fn secrets(
+        &self,
+        tenant: TenantId,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Page<SecretRecord, String>> {
+        self.store.list_secrets(tenant, after, limit).await
     }
 
     /// The calendars with these names, to compute ticks.

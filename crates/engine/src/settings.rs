@@ -5,6 +5,8 @@ use std::{net::SocketAddr, time::Duration};
 use everytick_domain::{access::RunKey, time::Span};
 use everytick_store::NodeProcess;
 
+use crate::secrets::Vault;
+
 #[derive(Clone, Debug)]
 pub struct Settings {
     pub node: String,
@@ -35,6 +37,8 @@ pub struct Settings {
     pub replace_node: bool,
     /// Signs the run tokens that deliveries carry. `None`: they carry none.
     pub run_key: Option<RunKey>,
+    /// Decrypts the secrets of deliveries. `None`: a job that refers to one fails.
+    pub vault: Option<Vault>,
 }
 
 impl Default for Settings {
@@ -55,6 +59,7 @@ impl Default for Settings {
             listen: Vec::new(),
             replace_node: false,
             run_key: None,
+            vault: None,
         }
     }
 }

@@ -9,22 +9,49 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct AddressPolicy {
     allow: Vec<IpNet>,
+    deny: Vec<IpNet>,
 }
+
+/// The kind of an address that the operator denies.
+const DENIED: &str = "in a range that the operator denies (deny_ranges)";
 
 /// An address that webhooks may not use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("{address} is {kind}; an operator can allow it with --allow-webhook-range {}", IpNet::from(*.address))]
+#[error("{address} is {kind}{}", remedy(self))]
 pub struct Refused {
     pub address: IpAddr,
     /// The kind of address, with its article: `a loopback address`.
     pub kind: &'static str,
 }
 
+impl Refused {
+    /// Whether the operator denies the address, so that no other setting allows it.
+    #[must_use]
+    pub fn is_denied(&self) -> bool {
+        self.kind == DENIED
+    }
+}
+
+fn remedy(refused: &Refused) -> String {
+    match refused.is_denied() {
+        true => String::new(),
+        false => {
+            format!("; an operator can allow it with --allow-webhook-range {}", IpNet::from(refused.address))
+        }
+    }
+}
+
 impl AddressPolicy {
     /// Allows public addresses and these ranges.
     #[must_use]
     pub fn new(allow: Vec<IpNet>) -> Self {
-        Self { allow }
+        Self { allow, deny: Vec::new() }
+    }
+
+    /// The same policy, which refuses these ranges, whatever else allows them.
+    #[must_use]
+    pub fn denying(self, deny: Vec<IpNet>) -> Self {
+        Self { deny, ..self }
     }
 
     /// The ranges that the operator allows.
@@ -37,9 +64,12 @@ impl AddressPolicy {
     ///
     /// - A mapped address (`::ffff:10.0.0.1`) is dialled as its IPv4 address, so the IPv4 address is checked.
     /// - For an IPv6 address that tunnels to an IPv4 address, both addresses are checked.
-    /// - Each of them passes if it is public or in a range that the operator allows.
+    /// - Each of them passes if it is public or in a range that the operator allows, and in none that the operator denies.
     pub fn check(&self, address: IpAddr) -> Result<(), Refused> {
         let address = address.to_canonical();
+        if self.denies(address) {
+            return Err(Refused { address, kind: DENIED });
+        }
         if self.allow.iter().any(|range| range.contains(&address)) {
             return Ok(());
         }
@@ -58,6 +88,18 @@ impl AddressPolicy {
                 Ok(())
             }
         }
+    }
+}
+
+impl AddressPolicy {
+    fn denies(&self, address: IpAddr) -> bool {
+        let is_denied = |address: IpAddr| self.deny.iter().any(|range| range.contains(&address));
+        let inner = match address {
+            IpAddr::V6(v6) => tunnelled(v6),
+            IpAddr::V4(_) => [None, None],
+        };
+        !self.deny.is_empty()
+            && (is_denied(address) || inner.into_iter().flatten().any(|inner| is_denied(inner.into())))
     }
 }
 
@@ -273,6 +315,19 @@ mod tests {
             check(&["::/0"], "::ffff:127.0.0.1").is_err(),
             "it is dialled as IPv4, so an IPv6 range does not cover it"
         );
+    }
+
+    #[test]
+    fn a_denied_range_wins_over_everything() {
+        let policy = AddressPolicy::new(vec!["10.0.0.0/8".parse().unwrap(), "::/0".parse().unwrap()])
+            .denying(vec!["10.1.0.0/16".parse().unwrap(), "8.8.8.8/32".parse().unwrap()]);
+        let check = |address: &str| policy.check(address.parse().unwrap());
+        assert_eq!((check("10.2.0.1"), check("1.1.1.1")), (Ok(()), Ok(())));
+        for address in ["10.1.2.3", "::ffff:10.1.2.3", "64:ff9b::10.1.2.3", "2002:a01:203::1", "8.8.8.8", "::8.8.8.8"] {
+            let refused = check(address).unwrap_err();
+            assert!(refused.is_denied(), "{address}");
+            assert!(refused.to_string().ends_with("denies (deny_ranges)"), "{refused}");
+        }
     }
 
     #[test]

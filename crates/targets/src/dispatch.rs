@@ -1,18 +1,21 @@
 //! What a target receives, and where a command's output goes while it runs.
 
-use std::fmt::Display;
+use std::{borrow::Cow, fmt::Display};
 
 use everytick_domain::{
-    ids::{Fence, JobId, RunId},
+    ids::{Fence, JobId, RunId, TenantId},
     target::TargetSpec,
     time::{DbTime, Span},
 };
+
+use crate::Secrets;
 
 /// One attempt at one run, as a target receives it.
 #[derive(Clone, Debug)]
 pub struct Dispatch {
     pub run: RunId,
     pub job_id: JobId,
+    pub tenant: TenantId,
     pub job: String,
     /// `tick`, `request`, `backfill` or `parent`.
     pub cause: &'static str,
@@ -28,6 +31,9 @@ pub struct Dispatch {
     pub target: TargetSpec,
     /// The credential with which the receiver may extend, log and settle this claim over the API. It is a secret.
     pub run_token: Option<String>,
+    /// The values of the secrets to which the target and the payload refer. The texts have the references; a delivery fills
+    /// them in where it uses them, so that no other part of the process sees a value.
+    pub secrets: Secrets,
 }
 
 /// One fact about the run, which the receiver gets as a header or as an environment variable.
@@ -38,6 +44,11 @@ pub(crate) struct Fact<'a> {
 }
 
 impl Dispatch {
+    /// The payload with the values of its references.
+    pub(crate) fn body(&self) -> Result<Option<Cow<'_, [u8]>>, String> {
+        self.payload.as_deref().map(|payload| self.secrets.fill_payload(payload)).transpose()
+    }
+
     pub(crate) fn facts(&self) -> [Fact<'_>; 7] {
         fn fact<'a>(header: &'static str, variable: &'static str, value: &'a dyn Display) -> Fact<'a> {
             Fact { header, variable, value }
@@ -63,6 +74,15 @@ pub trait LiveOutput: Send + Sync {
 pub enum Stream {
     Stdout,
     Stderr,
+}
+
+impl Stream {
+    pub(crate) const fn index(self) -> usize {
+        match self {
+            Self::Stdout => 0,
+            Self::Stderr => 1,
+        }
+    }
 }
 
 /// Ignores the output.

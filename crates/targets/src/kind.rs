@@ -29,6 +29,15 @@ pub trait Kind: Sized + Send + Sync {
         Vec::new()
     }
 
+    /// Why the operator permits no delivery to this receiver, by field.
+    fn refused_receiver(_: &Self::Spec, _: &TargetSettings) -> Vec<Invalid> {
+        Vec::new()
+    }
+
+    /// Calls `each` with the field and the value of every credential that the definition holds itself, instead of a reference
+    /// to a secret.
+    fn inline_secrets(_: &mut Self::Spec, _each: &mut dyn FnMut(&str, &mut String)) {}
+
     /// What a delivery needs that not every node provides; `None` if the definition does not show such a need.
     fn needs(_: &Self::Spec) -> Option<Needs> {
         None

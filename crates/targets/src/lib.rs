@@ -7,12 +7,14 @@
 mod address;
 mod capabilities;
 mod dispatch;
+mod egress;
 pub mod http;
 mod kind;
 mod mask;
 pub mod object;
 pub mod queue;
 mod reference;
+mod secrets;
 pub mod shell;
 mod tail;
 
@@ -30,10 +32,12 @@ pub use self::{
     address::{AddressPolicy, Refused},
     capabilities::{Capabilities, Needs},
     dispatch::{Discard, Dispatch, LiveOutput, Stream},
+    egress::{EgressPolicy, EgressProxy, Ports},
     http::{OwnAddresses, OwnApi, RESPONSE_BYTES_MAX, RETRY_AFTER_MAX},
     kind::{Flag, FlagValue, Kind, KindInfo, WireForm},
     mask::MASK,
     reference::{by_kind, listed, reference_table},
+    secrets::{SecretValue, Secrets},
     shell::{ShellSettings, TERM_GRACE, end_orphans},
     tail::OUTPUT_TAIL_BYTES_MAX,
 };
@@ -59,10 +63,16 @@ pub trait Target: Send + Sync {
 pub struct TargetSettings {
     /// The addresses that webhooks may use.
     pub addresses: AddressPolicy,
+    /// The hosts, ports and schemes that webhooks may use.
+    pub egress: EgressPolicy,
+    /// Calls every webhook through this proxy. It resolves the names, so only literal addresses are checked.
+    pub proxy: Option<EgressProxy>,
     /// The name servers for webhooks; if empty, the servers of the system.
     pub dns_servers: Vec<SocketAddr>,
     /// `None` unless the operator enabled commands.
     pub shell: Option<ShellSettings>,
+    /// Refuse definitions with new credentials that are not references to secrets.
+    pub refuse_inline_secrets: bool,
 }
 
 macro_rules! define {
@@ -112,6 +122,20 @@ macro_rules! define {
         pub fn forbidden(spec: &TargetSpec, settings: &TargetSettings) -> Vec<Invalid> {
             let found = match spec { $(TargetSpec::$variant(spec) => $name::$variant::forbidden(spec, settings),)* };
             under_target(spec, found)
+        }
+
+        /// Why no node may send to the receiver of `spec`, by field. Names are resolved at delivery, so only literal addresses
+        /// are checked.
+        #[must_use]
+        pub fn refused_receiver(spec: &TargetSpec, settings: &TargetSettings) -> Vec<Invalid> {
+            let found = match spec { $(TargetSpec::$variant(spec) => $name::$variant::refused_receiver(spec, settings),)* };
+            under_target(spec, found)
+        }
+
+        /// Calls `each` with the field below the target, and the value, of every credential that `spec` holds itself, instead of
+        /// a reference to a secret. `each` may replace the value.
+        pub fn inline_secrets(spec: &mut TargetSpec, each: &mut dyn FnMut(&str, &mut String)) {
+            match spec { $(TargetSpec::$variant(spec) => $name::$variant::inline_secrets(spec, each),)* }
         }
 
         /// What a delivery to this target needs that not every node provides; `None` if its definition does not show such a

@@ -62,6 +62,9 @@ pub(crate) struct JobFlags {
     /// Deliver this payload: JSON, or @file, or @- for stdin
     #[arg(long, value_name = "JSON", allow_hyphen_values = true, help_heading = "What")]
     payload: Option<String>,
+    /// Fill in references to secrets, {{ secrets.NAME }}, in the payload
+    #[arg(long, help_heading = "What")]
+    payload_secrets: bool,
 
     /// Treat a tick or trigger while a run is open by this rule: skip, queue, cancel_previous or allow [default: skip]
     #[arg(long, value_name = "RULE", value_parser = ["skip", "queue", "cancel_previous", "allow"], hide_possible_values = true, help_heading = "How")]
@@ -142,6 +145,9 @@ pub(crate) struct UpdateFlags {
     /// Remove all calendars set with --exclude
     #[arg(long, conflicts_with = "exclude", help_heading = "When")]
     no_exclude: bool,
+    /// Send the payload without filling in references to secrets
+    #[arg(long, conflicts_with = "payload_secrets", help_heading = "What")]
+    no_payload_secrets: bool,
     /// Remove the home region: nodes of any region may run the job
     #[arg(long, conflicts_with = "home_region", help_heading = "How")]
     no_home_region: bool,
@@ -224,6 +230,9 @@ impl JobFlags {
         if update.no_concurrency_key {
             document.set(&["concurrency_key"], Value::Null);
         }
+        if update.no_payload_secrets {
+            document.set(&["payload_secrets"], Value::Bool(false));
+        }
         if update.no_home_region {
             document.set(&["home_region"], Value::Null);
         }
@@ -258,6 +267,7 @@ impl JobFlags {
 
         self.target.set(&mut document)?;
 
+        document.set_some(&["payload_secrets"], self.payload_secrets.then_some(true));
         document.set_some(&["overlap"], self.overlap);
         document.set_some(&["max_concurrent"], self.max_concurrent);
         document.set_some(&["queue_limit"], self.queue_limit);
@@ -349,7 +359,7 @@ mod tests {
         let flags = "--every 90s --gap skip --fold both --starts-at 2026-01-01T00:00:00Z --ends-at 2027-01-01T00:00:00Z --jitter 5s \
                      --overlap allow --max-concurrent 4 --priority 9 --timeout 2m --max-retries 1 --base-delay 1s --max-delay 10s \
                      --on-lost fail --late-after 5s --grace 1h30m --catch-up all --max-runs 3 --label team=billing --label a=b=c \
-                     --home-region eu-west-1 --keep 7d --exclude one --exclude two --description text --disabled --url http://h/ --method put --secret whsec_x --payload 1";
+                     --home-region eu-west-1 --keep 7d --exclude one --exclude two --description text --disabled --url http://h/ --method put --secret whsec_x --client-cert-secret x --payload 1 --payload-secrets";
         let mut args: Vec<&str> = flags.split_whitespace().collect();
         args.extend(["--header", "X-A: b: c"]);
         assert_eq!(
@@ -359,8 +369,8 @@ mod tests {
                     "every": "1m30s", "gap": "skip", "fold": "both", "jitter": "5s", "exclude": ["one", "two"],
                     "starts_at": "2026-01-01T00:00:00Z", "ends_at": "2027-01-01T00:00:00Z",
                 },
-                "target": {"http": {"url": "http://h/", "method": "PUT", "headers": {"X-A": "b: c"}, "secret": "whsec_x"}},
-                "payload": 1, "overlap": "allow", "max_concurrent": 4, "priority": 9, "timeout": "2m",
+                "target": {"http": {"url": "http://h/", "method": "PUT", "headers": {"X-A": "b: c"}, "secret": "whsec_x", "client_cert": "x"}},
+                "payload": 1, "payload_secrets": true, "overlap": "allow", "max_concurrent": 4, "priority": 9, "timeout": "2m",
                 "retry": {"max_retries": 1, "base_delay": "1s", "max_delay": "10s"}, "on_lost": "fail",
                 "misfire": {"late_after": "5s", "grace": "1h30m", "catch_up": "all", "max_runs": 3},
                 "labels": {"team": "billing", "a": "b=c"}, "home_region": "eu-west-1", "keep": "7d", "description": "text", "enabled": false,

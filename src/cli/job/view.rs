@@ -24,6 +24,7 @@ pub(super) struct JobView {
     schedule: Option<ScheduleView>,
     target: Value,
     payload: Option<Box<RawValue>>,
+    payload_secrets: bool,
     overlap: String,
     max_concurrent: Option<u32>,
     queue_limit: Option<u32>,
@@ -242,6 +243,7 @@ pub(super) fn print_job(out: Output, job: JobView) -> anyhow::Result<()> {
     facts.extend(job.target_details().into_iter().map(|(name, text)| (name, Text::plain(text))));
     facts.extend([
         ("Payload", Text::plain(job.payload.as_ref().map(|raw| raw.get()).unwrap_or_default())),
+        ("Payload secrets", Text::plain(if job.payload_secrets { "filled in" } else { "" })),
         ("Timeout", Text::plain(&job.timeout)),
         ("Retries", Text::plain(retry)),
         ("Overlap", Text::plain(overlap)),

@@ -3,7 +3,7 @@
 use axum::http::Method;
 use everytick_domain::access::Permission;
 
-use Permission::{Cluster, Control, Manage, Own, Public, Read, ReadInstance, ReadManage, Work, Write};
+use Permission::{Cluster, Control, Manage, Own, Public, Read, ReadInstance, ReadManage, ReadSecrets, Work, Write};
 
 /// Method, path as the router has it, permission.
 const ROUTES: &[(&str, &str, Permission)] = &[
@@ -39,6 +39,11 @@ const ROUTES: &[(&str, &str, Permission)] = &[
     ("GET", "/api/v1/calendars/{name}", Read),
     ("PUT", "/api/v1/calendars/{name}", Write),
     ("DELETE", "/api/v1/calendars/{name}", Write),
+    ("GET", "/api/v1/secrets", ReadSecrets),
+    ("GET", "/api/v1/secrets/{name}", ReadSecrets),
+    ("PUT", "/api/v1/secrets/{name}", Manage),
+    ("DELETE", "/api/v1/secrets/{name}", Manage),
+    ("POST", "/api/v1/secrets/{name}/rotate", Manage),
     ("GET", "/api/v1/runs", Read),
     ("GET", "/api/v1/runs/{id}", Read),
     ("GET", "/api/v1/runs/{id}/explain", Read),

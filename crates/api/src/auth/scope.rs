@@ -62,6 +62,9 @@ async fn in_scope(call: &Call, parts: &mut Parts) -> Result<()> {
         "calendars" | "queues" if !reads => {
             Err(only_jobs("a token with a job_prefix cannot change queues and calendars, which other jobs may use"))
         }
+        "secrets" if !reads => {
+            Err(only_jobs("a token with a job_prefix cannot change secrets, which other jobs may use"))
+        }
         _ => Ok(()),
     }
 }

@@ -13,6 +13,7 @@ mod queues;
 mod redrive;
 mod runs;
 mod schedules;
+mod secrets;
 mod tokens;
 
 use std::sync::Arc;
@@ -58,6 +59,9 @@ pub(crate) fn all() -> OpenApiRouter<Arc<Api>> {
         .routes(routes!(schedules::preview_schedule))
         .routes(routes!(calendars::list_calendars))
         .routes(routes!(calendars::get_calendar, calendars::put_calendar, calendars::delete_calendar))
+        .routes(routes!(secrets::list_secrets))
+        .routes(routes!(secrets::get_secret, secrets::put_secret, secrets::delete_secret))
+        .routes(routes!(secrets::rotate_secret))
         .routes(routes!(runs::list_runs))
         .routes(routes!(runs::get_run))
         .routes(routes!(runs::list_attempts))

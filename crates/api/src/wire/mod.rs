@@ -33,6 +33,7 @@ pub(crate) mod queue;
 pub(crate) mod redrive;
 pub(crate) mod run;
 pub(crate) mod schedule;
+pub(crate) mod secret;
 pub(crate) mod target;
 pub(crate) mod token;
 

@@ -91,6 +91,13 @@ impl Target {
             wrong.extend(allowed.elsewhere.judge(&spec, forbidden));
         }
         wrong.extend(everytick_targets::validate(&spec));
+        // An edit of other fields keeps its URL. Its deliveries fail with the same message.
+        if old.is_none_or(|old| old.host() != spec.host()) {
+            wrong.extend(everytick_targets::refused_receiver(&spec, allowed.targets));
+        }
+        if allowed.targets.refuse_inline_secrets {
+            wrong.extend(new_inline(&spec, old));
+        }
         Some(spec)
     }
 
@@ -98,6 +105,24 @@ impl Target {
     pub(crate) fn missing() -> String {
         format!("is missing; write one of {}", listed(|kind| format!("{{\"{kind}\": {{...}}}}")))
     }
+}
+
+/// The errors of credentials in the definition itself. An unchanged one was accepted before.
+fn new_inline(spec: &TargetSpec, old: Option<&TargetSpec>) -> Vec<Invalid> {
+    let known = old.map(inline).unwrap_or_default();
+    let new = inline(spec).into_iter().filter(|found| !known.contains(found));
+    let message = "holds a credential itself, which this server does not accept (--inline-secrets refuse); store it with \
+                   `everytick secret set`, and write {{ secrets.NAME }}";
+    new.map(|(field, _)| Invalid::new(field, message).under(spec.kind()).under("target")).collect()
+}
+
+/// The credentials that a definition holds itself: fields and values.
+fn inline(spec: &TargetSpec) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    everytick_targets::inline_secrets(&mut spec.clone(), &mut |field, value| {
+        found.push((field.to_owned(), value.clone()));
+    });
+    found
 }
 
 fn several(kinds: &[&str]) -> String {

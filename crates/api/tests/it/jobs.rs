@@ -20,7 +20,7 @@ async fn an_answer_has_every_field_of_a_job_with_its_default() {
         "name": "nightly", "description": "", "labels": {}, "enabled": true,
         "schedule": {"cron": "0 2 * * *", "timezone": "America/New_York", "gap": "shift", "fold": "first"},
         "target": {"http": {"url": "https://example.org/hook", "method": "POST", "headers": {}, "secret": null}},
-        "payload": null, "overlap": "skip", "max_concurrent": 1, "queue_limit": null, "priority": 5,
+        "payload": null, "payload_secrets": false, "overlap": "skip", "max_concurrent": 1, "queue_limit": null, "priority": 5,
         "misfire": {"late_after": "1m", "grace": null, "catch_up": "latest", "max_runs": 10},
         "retry": {"max_retries": 10, "base_delay": "5s", "max_delay": "10m", "jitter": "equal", "longest_total": "40m35s"},
         "timeout": "30s", "on_lost": "retry", "home_region": null, "concurrency_key": null, "max_per_key": 1, "keep": null,
@@ -42,7 +42,7 @@ async fn every_form_of_a_job_is_returned_as_written() {
     let server = Server::new().await;
     let forms = [
         json!({"name": "a", "schedule": {"every": "15m", "starts_at": "2030-01-01T00:00:00Z", "ends_at": "2031-01-01T00:00:00Z", "jitter": "30s"},
-               "target": {"http": {"url": "https://example.org/", "method": "PUT", "headers": {"accept": "text/plain"}, "secret": null}}}),
+               "target": {"http": {"url": "https://example.org/", "method": "PUT", "headers": {"accept": "text/plain"}, "secret": null}}, "payload": "{{ other }}", "payload_secrets": true}),
         json!({"name": "b", "schedule": {"at": "2040-01-01T00:00:00Z"}, "keep": "7d", "overlap": "allow", "max_concurrent": 7, "priority": 0,
                "target": {"shell": {"command": {"argv": ["/bin/echo", "a b"]}, "env": {"LANG": "C"}, "workdir": "/srv"}}}),
         json!({"name": "c", "enabled": false, "labels": {"team": "x"}, "description": "what it does", "on_lost": "fail", "timeout": "2h", "home_region": "eu-west-1",

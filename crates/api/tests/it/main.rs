@@ -20,6 +20,7 @@ mod queues;
 mod redrive;
 mod refusals;
 mod runs;
+mod secrets;
 mod support;
 mod tls;
 mod warnings;

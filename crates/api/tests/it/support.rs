@@ -11,11 +11,12 @@ use axum::{
     http::{HeaderMap, Request, StatusCode},
 };
 use everytick_api::{Api, Auth, AuthMode, BYTES_IN_FLIGHT_MAX, Batches, Hosts, InFlight, Status, router};
-use everytick_domain::{access::LifetimePolicy, ids::Incarnation, time::Span};
+use everytick_domain::{access::LifetimePolicy, ids::Incarnation, secret::OperatorKey, time::Span};
 use everytick_engine::{
     Hints,
     commands::{Commands, Entropy},
     live::LiveLogs,
+    secrets::Vault,
 };
 use everytick_sim::{Faults, SimStore};
 use everytick_store::{Lease, Limits, NodeInfo, SqliteStore, Store, SystemClock};
@@ -66,6 +67,15 @@ impl Entropy for Counting {
     }
 }
 
+fn targets(shell_enabled: bool) -> TargetSettings {
+    let shell = shell_enabled.then_some(ShellSettings { grace: TERM_GRACE, owner: None });
+    TargetSettings { shell, ..TargetSettings::default() }
+}
+
+fn vault() -> Option<Vault> {
+    Vault::new("test", vec![OperatorKey::from_random([7; 32])])
+}
+
 struct Ready(Arc<AtomicBool>);
 
 impl Status for Ready {
@@ -114,7 +124,36 @@ impl Server {
     pub(crate) fn simulated_with(faults: Arc<dyn Faults>, auth: Auth) -> Self {
         let store = SimStore::new(Arc::new(SystemClock), Limits::default());
         let (api_store, store) = (Arc::new(store.connect(faults)), Arc::new(store));
-        Self::on(api_store, store, TempDir::new().unwrap(), true, Span::seconds(1), BYTES_IN_FLIGHT_MAX, auth)
+        let targets = targets(true);
+        Self::on(
+            api_store,
+            store,
+            TempDir::new().unwrap(),
+            targets,
+            Span::seconds(1),
+            BYTES_IN_FLIGHT_MAX,
+            auth,
+            vault(),
+        )
+    }
+
+    /// A server whose operator has no key file.
+    pub(crate) async fn without_keys() -> Self {
+        Self::opened(targets(true), None).await
+    }
+
+    /// A server that refuses new credentials in jobs.
+    pub(crate) async fn refusing_inline_secrets() -> Self {
+        Self::opened(TargetSettings { refuse_inline_secrets: true, ..targets(true) }, vault()).await
+    }
+
+    async fn opened(targets: TargetSettings, vault: Option<Vault>) -> Self {
+        let dir = TempDir::new().unwrap();
+        let path = dir.path().join("everytick.db");
+        let store = SqliteStore::open(path, Arc::new(SystemClock), Limits::default()).await.unwrap();
+        let (api_store, store) = (Arc::new(store.api_handle()), Arc::new(store));
+        let (every, bytes) = (Span::seconds(1), BYTES_IN_FLIGHT_MAX);
+        Self::on(api_store, store, dir, targets, every, bytes, Auth::default(), vault)
     }
 
     async fn build(shell_enabled: bool, min_interval: Span, bytes_in_flight_max: usize, auth: Auth) -> Self {
@@ -123,27 +162,28 @@ impl Server {
         let store = SqliteStore::open(path, Arc::new(SystemClock), Limits::default()).await.unwrap();
         // As in a node, the API has its own handle to the store.
         let (api_store, store) = (Arc::new(store.api_handle()), Arc::new(store));
-        Self::on(api_store, store, dir, shell_enabled, min_interval, bytes_in_flight_max, auth)
+        Self::on(api_store, store, dir, targets(shell_enabled), min_interval, bytes_in_flight_max, auth, vault())
     }
 
+    #[expect(clippy::too_many_arguments, reason = "each constructor chooses some of them")]
     fn on(
         api_store: Arc<dyn Store>,
         store: Arc<dyn Store>,
         dir: TempDir,
-        shell_enabled: bool,
+        targets: TargetSettings,
         min_interval: Span,
         bytes_in_flight_max: usize,
         auth: Auth,
+        vault: Option<Vault>,
     ) -> Self {
         let live = LiveLogs::default();
-        let shell = shell_enabled.then_some(ShellSettings { grace: TERM_GRACE, owner: None });
         let commands = Commands::new(api_store, Hints::default(), Arc::new(Counting(AtomicU64::new(1))), live.clone());
         let ready = Arc::new(AtomicBool::new(true));
         let api = Api {
-            commands: commands.into(),
+            commands: commands.with_vault(vault).into(),
             metrics_text: Arc::new(|| "everytick_ticks_total 7\n".to_owned()),
             status: Arc::new(Ready(ready.clone())),
-            targets: TargetSettings { shell, ..TargetSettings::default() },
+            targets,
             min_interval,
             history: Span::days(90),
             auth,

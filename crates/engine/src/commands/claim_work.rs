@@ -8,6 +8,7 @@ use everytick_domain::{
     job::Job,
     output::LogPart,
     queue::{CLAIM_LEASE, QueueLimits},
+    secret::Scrubber,
     target::Outcome,
 };
 use everytick_store::{Actor, ClaimBeat, ClaimQueue, QueueClaims, Result, SettleAnswer, StoreError};
@@ -186,8 +187,11 @@ impl Commands {
         Ok(beat)
     }
 
-    /// Appends to the log of a run. `false` if the fence is old: nothing was changed (I7).
+    /// Appends to the log of a run, without the secrets that the receiver got. `false` if the fence is old: nothing was changed
+    /// (I7).
     pub async fn log(&self, tenant: TenantId, run: RunId, fence: Fence, part: LogPart<'_>) -> Result<bool> {
+        let scrubbed = self.secrets_of_run(tenant, run).await?.map(|forms| Scrubber::scrub(&forms, part.text));
+        let part = LogPart { text: scrubbed.as_deref().unwrap_or(part.text), ..part };
         let logged = self.store.log_claim(tenant, run, fence, part).await?;
         if !logged {
             counter!("everytick_settles_refused_total").increment(1);

@@ -8,6 +8,7 @@ mod edit_job;
 mod flows;
 mod redrive;
 mod report_result;
+mod secrets;
 mod trigger;
 
 use std::sync::Arc;
@@ -19,10 +20,12 @@ use crate::{
     Access, Hints, Queries,
     claim::{asked::AskedQueues, waiters::ClaimWaiters},
     live::LiveLogs,
+    secrets::Vault,
 };
 
 pub use backfill::Backfill;
 pub use claim_work::{Work, WorkRequest};
+pub use secrets::SecretRequest;
 pub use trigger::Trigger;
 
 pub use crate::settle::report::Report;
@@ -49,6 +52,7 @@ pub struct Commands {
     waiters: ClaimWaiters,
     asked: AskedQueues,
     access: Access,
+    vault: Option<Vault>,
 }
 
 impl std::fmt::Debug for Commands {
@@ -62,7 +66,7 @@ impl Commands {
     pub fn new(store: Arc<dyn Store>, hints: Hints, entropy: Arc<dyn Entropy>, live: LiveLogs) -> Self {
         let (waiters, asked) = (ClaimWaiters::default(), AskedQueues::default());
         let access = Access::new(store.clone(), hints.clone(), entropy.clone());
-        Self { queries: Queries::new(store.clone()), store, hints, entropy, live, waiters, asked, access }
+        Self { queries: Queries::new(store.clone()), store, hints, entropy, live, waiters, asked, access, vault: None }
     }
 
     /// The queries on the same store.

@@ -11,6 +11,7 @@ use everytick_domain::{
     job::Job,
     mutant::Mutant,
     run::{Claim, State, Verdict},
+    secret::Scrubber,
 };
 use everytick_store::{LoadedClaim, Result, RunRecord, Settle, SettleAnswer, StoreError, Success};
 use metrics::counter;
@@ -27,9 +28,20 @@ type Settled = HashMap<RunId, State>;
 impl Commands {
     /// Returns the run after the settlement, or `None` if the fence is old: nothing was changed (I7).
     pub async fn report_result(&self, tenant: TenantId, run: RunId, report: Report) -> Result<Option<RunRecord>> {
+        let report = self.scrubbed(tenant, run, report).await?;
         let reports = [(run, report)];
         let settled = self.settle_reports(tenant, &reports).await?.contains_key(&run);
         self.answer(tenant, run, &reports[0].1, settled).await
+    }
+
+    /// The report without the secrets that the receiver got.
+    async fn scrubbed(&self, tenant: TenantId, run: RunId, report: Report) -> Result<Report> {
+        if report.output.is_none() && report.error.is_none() {
+            return Ok(report);
+        }
+        let Some(forms) = self.secrets_of_run(tenant, run).await? else { return Ok(report) };
+        let clean = |text: Option<String>| text.map(|text| Scrubber::scrub(&forms, &text));
+        Ok(Report { output: clean(report.output), error: clean(report.error), ..report })
     }
 
     /// Settles many reports, those on claims of workers in one transaction. Each is answered as if it came alone, with the new

@@ -14,10 +14,10 @@ use everytick_domain::{
     time::DbTime,
 };
 use everytick_store::ClaimedRun;
-use everytick_targets::{Dispatch, LiveOutput, Needs, Stream, needs};
+use everytick_targets::{Dispatch, LiveOutput, Needs, Secrets, Stream, needs};
 use futures::FutureExt as _;
 
-use super::accept::Accepted;
+use super::{accept::Accepted, secrets};
 use crate::{
     live::LiveLog,
     memory::{Claimed, OwnClaim},
@@ -54,10 +54,9 @@ pub(crate) fn start(shared: &Arc<Shared>, claimed: Claimed) {
 async fn deliver(shared: Arc<Shared>, claimed: Claimed, started_at: DbTime) {
     let Claimed { run, own, delegated, .. } = claimed;
     shared.meters.in_progress.increment(1);
-    let dispatch = dispatch(&shared, &run, &own, started_at);
     let outcome = {
         let live = Live(shared.parts.live.open(run.id));
-        match attempt(&shared, &dispatch, &live, &own).await {
+        match attempt(&shared, &run, &live, &own, started_at).await {
             Outcome::Accepted if Mutant::AcceptedStaysWithNode.is_on() => {
                 mutants::wait_for_report(&shared, &own, started_at).await
             }
@@ -117,9 +116,20 @@ async fn ended(shared: &Shared, own: OwnClaim, delegated: bool, started_at: DbTi
     let _ = shared.outcomes.send(Ended { own, outcome, started_at, ended_at });
 }
 
-/// One attempt. A panic in a target fails the attempt like any other error. Without an outcome, the run would stay claimed and
+/// One attempt, with the secrets to which it refers.
+async fn attempt(shared: &Shared, run: &ClaimedRun, live: &Live, own: &OwnClaim, now: DbTime) -> Outcome {
+    match secrets::resolve(shared, &own.job).await {
+        Ok(resolved) => {
+            let dispatch = dispatch(shared, run, own, now, resolved);
+            secrets::scrubbed(&dispatch.secrets, send(shared, &dispatch, live, own).await)
+        }
+        Err(outcome) => outcome,
+    }
+}
+
+/// Calls the target. A panic in a target fails the attempt like any other error. Without an outcome, the run would stay claimed and
 /// use its slot until the process ends.
-async fn attempt(shared: &Shared, dispatch: &Dispatch, live: &Live, own: &OwnClaim) -> Outcome {
+async fn send(shared: &Shared, dispatch: &Dispatch, live: &Live, own: &OwnClaim) -> Outcome {
     let delivered = shared.parts.target.deliver(dispatch, live, &own.cancel);
     AssertUnwindSafe(delivered).catch_unwind().await.unwrap_or_else(|_| {
         tracing::error!(job = dispatch.job, run = %dispatch.run, "a delivery panicked");
@@ -144,7 +154,7 @@ fn should_release(shared: &Shared, own: &OwnClaim, delegated: bool, address: Opt
     !delegated && (!owns || another_can())
 }
 
-fn dispatch(shared: &Shared, run: &ClaimedRun, own: &OwnClaim, now: DbTime) -> Dispatch {
+fn dispatch(shared: &Shared, run: &ClaimedRun, own: &OwnClaim, now: DbTime, secrets: Secrets) -> Dispatch {
     let Claim { fence, attempt, .. } = own.claim;
     let spec = &own.job.spec;
     // Only receivers of http deliveries can settle their runs over the API.
@@ -152,6 +162,7 @@ fn dispatch(shared: &Shared, run: &ClaimedRun, own: &OwnClaim, now: DbTime) -> D
     Dispatch {
         run: run.id,
         job_id: own.job.id,
+        tenant: run.tenant,
         job: spec.name.clone(),
         cause: run.cause.word(),
         scheduled_at: run.scheduled_at,
@@ -163,6 +174,7 @@ fn dispatch(shared: &Shared, run: &ClaimedRun, own: &OwnClaim, now: DbTime) -> D
         timeout: spec.timeout,
         target: spec.target.clone(),
         run_token: key.map(|key| key.token(RunClaim { tenant: run.tenant, run: run.id, fence })),
+        secrets,
     }
 }
 

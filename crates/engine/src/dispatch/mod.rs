@@ -4,3 +4,4 @@
 pub(crate) mod accept;
 pub(crate) mod cancel;
 pub(crate) mod deliver;
+mod secrets;

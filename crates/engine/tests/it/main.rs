@@ -12,4 +12,5 @@ mod names;
 mod not_here;
 mod promotion;
 mod pulse;
+mod secrets;
 mod sim;

@@ -2,6 +2,7 @@
 //! outbound HTTP client of the product. It does not decide what follows from an outcome, such as a retry.
 
 use std::{
+    borrow::Cow,
     error::Error,
     fmt::{Display, Write as _},
     io,
@@ -12,6 +13,7 @@ use std::{
 
 use bytes::Bytes;
 use everytick_domain::{
+    secret::{Encoding, only_reference},
     target::{HttpMethod, HttpTarget, Outcome, Retry},
     time::{DbTime, Span},
 };
@@ -23,12 +25,18 @@ use reqwest::{
 use tokio_util::sync::CancellationToken;
 use url::{Host, Url};
 
+use zeroize::Zeroizing;
+
 use super::{
+    certified::{CertificateKey, CertifiedClients},
     dns::{CheckedResolver, Unresolved},
     own::{OwnAddresses, OwnApi},
-    validate::{read_url, validate_all_but_url},
+    validate::{check_secret, read_url, validate_all_but_url},
 };
-use crate::{AddressPolicy, Dispatch, Refused, TargetError, permanent_failure, tail::Tail};
+use crate::{
+    AddressPolicy, Dispatch, EgressPolicy, Refused, TargetError, TargetSettings, permanent_failure,
+    secrets::ScrubbedTail,
+};
 
 /// Maximum number of bytes read of an answer. After that the connection is closed; the status line decides the outcome.
 pub const RESPONSE_BYTES_MAX: usize = 1024 * 1024;
@@ -57,24 +65,37 @@ pub struct Http {
     /// The client for ports on which nodes of the cluster serve their API: it refuses host names that resolve to such a
     /// node. It is a separate client, because a resolver does not know the port of a request.
     api_port_client: Client,
+    /// The clients of jobs with a client certificate.
+    certified: CertifiedClients,
+    route: Route,
     policy: Arc<AddressPolicy>,
+    egress: EgressPolicy,
     own: OwnAddresses,
 }
 
 impl Http {
-    /// Resolves names with these servers, or with the servers of the system if the list is empty. Without the system's CA
+    /// Resolves names with the servers of the settings, or of the system if they name none. Without the system's CA
     /// certificates, http still works and https fails with its own message.
-    pub(super) fn new(policy: AddressPolicy, dns_servers: &[SocketAddr]) -> Result<Self, TargetError> {
-        let (policy, own) = (Arc::new(policy), OwnAddresses::default());
-        let resolver = CheckedResolver::new(Arc::clone(&policy), dns_servers.to_vec());
+    pub(super) fn new(settings: &TargetSettings) -> Result<Self, TargetError> {
+        let (policy, own) = (Arc::new(settings.addresses.clone()), OwnAddresses::default());
+        let route = Route::new(settings, &policy)?;
         let build = |own: Option<&OwnAddresses>| {
-            let client = builder(resolver.refusing(own)).build().or_else(|error| {
+            let client = builder(route.refusing(own)).build().or_else(|error| {
                 tracing::warn!(error = %root_cause(&error), "https webhooks will fail: no CA certificates could be loaded");
-                builder(resolver.refusing(own)).tls_certs_only([]).build()
+                builder(route.refusing(own)).tls_certs_only([]).build()
             });
             client.map_err(|source| TargetError::Client { source })
         };
-        Ok(Self { client: build(None)?, api_port_client: build(Some(&own))?, policy, own })
+        let (client, api_port_client) = (build(None)?, build(Some(&own))?);
+        Ok(Self {
+            client,
+            api_port_client,
+            certified: CertifiedClients::default(),
+            route,
+            policy,
+            egress: settings.egress.clone(),
+            own,
+        })
     }
 
     pub(crate) fn forbid(&self, addresses: Vec<SocketAddr>) {
@@ -92,14 +113,18 @@ impl Http {
         let (request, authority) = match self.request(dispatch, to) {
             Ok(ready) => ready,
             Err(Unsendable::Invalid(error)) => return permanent_failure(error),
-            Err(Unsendable::Refused(refused)) => return not_here(refused.to_string(), refused),
+            Err(Unsendable::Refused(refused)) => return refusal(refused.to_string(), refused),
             Err(Unsendable::OwnApi(own)) => return permanent_failure(own.to_string()),
         };
-        let mut tail = Tail::default();
+        let client = match certificate(dispatch, to).and_then(|found| self.client(&request, found.as_ref())) {
+            Ok(client) => client,
+            Err(error) => return permanent_failure(error),
+        };
+        let mut tail = dispatch.secrets.tail();
         tokio::select! {
             biased;
             () = cancel.cancelled() => Outcome::Cancelled { output: tail.into_text() },
-            ended = tokio::time::timeout(dispatch.timeout.into(), self.exchange(request, &mut tail)) => match ended {
+            ended = tokio::time::timeout(dispatch.timeout.into(), Self::exchange(client, request, &mut tail)) => match ended {
                 Err(_) => Outcome::TimedOut { after: dispatch.timeout, output: tail.into_text() },
                 Ok(Err(error)) => unanswered(&error, &authority),
                 Ok(Ok(answer)) => conclude(&answer, dispatch.now, tail.into_text()),
@@ -114,13 +139,15 @@ impl Http {
         if let Some(invalid) = validate_all_but_url(to).first() {
             return Err(Unsendable::Invalid(invalid.to_string()));
         }
+        self.egress.check(&url).map_err(Unsendable::Invalid)?;
         self.check_literal(&url)?;
         let authority = url.authority().to_owned();
 
-        let body = dispatch.payload.as_deref().filter(|_| to.method != HttpMethod::Get);
+        let url = filled_url(dispatch, to, url).map_err(Unsendable::Invalid)?;
+        let body = dispatch.body().map_err(Unsendable::Invalid)?.filter(|_| to.method != HttpMethod::Get);
         let mut request = Request::new(method(to.method), url);
-        *request.headers_mut() = headers(dispatch, to, body).map_err(Unsendable::Invalid)?;
-        *request.body_mut() = body.map(|body| body.to_owned().into());
+        *request.headers_mut() = headers(dispatch, to, body.as_deref()).map_err(Unsendable::Invalid)?;
+        *request.body_mut() = body.map(|body| body.into_owned().into());
         Ok((request, authority))
     }
 
@@ -136,10 +163,19 @@ impl Http {
         self.policy.check(address).map_err(Unsendable::Refused)
     }
 
-    async fn exchange(&self, request: Request, tail: &mut Tail) -> Result<Answer, reqwest::Error> {
+    /// The client for a request. `certificate` is the client certificate of the job.
+    fn client(&self, request: &Request, certificate: Option<&CertificateKey<'_>>) -> Result<Client, String> {
         let port = request.url().port_or_known_default();
         let is_api_port = port.is_some_and(|port| self.own.has_port(port));
-        let client = if is_api_port { &self.api_port_client } else { &self.client };
+        let Some(certificate) = certificate else {
+            return Ok(if is_api_port { self.api_port_client.clone() } else { self.client.clone() });
+        };
+        let own = is_api_port.then_some(&self.own);
+        self.certified
+            .client(certificate, is_api_port, |identity| builder(self.route.refusing(own)).identity(identity).build())
+    }
+
+    async fn exchange(client: Client, request: Request, tail: &mut ScrubbedTail) -> Result<Answer, reqwest::Error> {
         let mut response = client.execute(request).await?;
         let answer = Answer::of(&response);
         if answer.asynchronous {
@@ -152,6 +188,22 @@ impl Http {
     }
 }
 
+/// The URL with the values of its references. They are in the query, so they do not choose the host; this is checked again.
+fn filled_url(dispatch: &Dispatch, to: &HttpTarget, url: Url) -> Result<Url, String> {
+    let Cow::Owned(filled) = dispatch.secrets.fill(&to.url, Encoding::Percent)? else { return Ok(url) };
+    let filled = Zeroizing::new(filled);
+    let parsed = std::str::from_utf8(&filled).ok().and_then(|text| Url::parse(text).ok());
+    let same = |filled: &Url| filled.origin() == url.origin() && filled.path() == url.path();
+    parsed.filter(same).ok_or_else(|| "the URL with the values of its secrets is not valid".to_owned())
+}
+
+/// The client certificate of a job, with what identifies it.
+fn certificate<'d>(dispatch: &'d Dispatch, to: &'d HttpTarget) -> Result<Option<CertificateKey<'d>>, String> {
+    let Some(name) = to.client_cert.as_deref().and_then(only_reference) else { return Ok(None) };
+    let value = dispatch.secrets.value(name)?;
+    Ok(Some(CertificateKey { tenant: dispatch.tenant, name, value }))
+}
+
 /// Why a request cannot be sent.
 enum Unsendable {
     /// The definition is invalid.
@@ -160,15 +212,49 @@ enum Unsendable {
     OwnApi(OwnApi),
 }
 
-/// The outcome if this node may not reach the address. Another node may be allowed to.
-fn not_here(error: String, refused: Refused) -> Outcome {
-    Outcome::NotHere { error, address: Some(refused.address) }
+/// The outcome if this node may not reach the address. Another node may be allowed to, unless the operator denies the address.
+fn refusal(error: String, refused: Refused) -> Outcome {
+    match refused.is_denied() {
+        true => permanent_failure(error),
+        false => Outcome::NotHere { error, address: Some(refused.address) },
+    }
 }
 
-fn builder(resolver: CheckedResolver) -> ClientBuilder {
-    Client::builder()
-        .dns_resolver(resolver)
-        .no_proxy() // a proxy would connect for us, without the address check
+/// How the client connects.
+#[derive(Clone, Debug)]
+enum Route {
+    /// To addresses that the resolver has checked. A proxy of the environment would connect without this check.
+    Direct(CheckedResolver),
+    /// Through the operator's proxy, which resolves the names.
+    Proxy(Box<reqwest::Proxy>),
+}
+
+impl Route {
+    fn new(settings: &TargetSettings, policy: &Arc<AddressPolicy>) -> Result<Self, TargetError> {
+        match &settings.proxy {
+            Some(proxy) => {
+                let proxy = reqwest::Proxy::all(proxy.url().clone());
+                proxy.map(|proxy| Self::Proxy(Box::new(proxy))).map_err(|source| TargetError::Client { source })
+            }
+            None => Ok(Self::Direct(CheckedResolver::new(Arc::clone(policy), settings.dns_servers.clone()))),
+        }
+    }
+
+    /// The same route, which refuses names that resolve to these addresses.
+    fn refusing(&self, own: Option<&OwnAddresses>) -> Self {
+        match self {
+            Self::Direct(resolver) => Self::Direct(resolver.refusing(own)),
+            Self::Proxy(proxy) => Self::Proxy(proxy.clone()),
+        }
+    }
+}
+
+fn builder(route: Route) -> ClientBuilder {
+    let builder = match route {
+        Route::Direct(resolver) => Client::builder().dns_resolver(resolver).no_proxy(),
+        Route::Proxy(proxy) => Client::builder().proxy(*proxy),
+    };
+    builder
         .redirect(redirect::Policy::none())
         .retry(reqwest::retry::never()) // one attempt is one request; retries are rows
         .connect_timeout(CONNECT_TIMEOUT)
@@ -191,15 +277,18 @@ fn method(method: HttpMethod) -> Method {
 
 /// The job's headers, and those that every delivery has. A request without a body has no content type, because some servers
 /// would expect a body.
-fn headers(dispatch: &Dispatch, to: &HttpTarget, body: Option<&str>) -> Result<HeaderMap, String> {
+fn headers(dispatch: &Dispatch, to: &HttpTarget, body: Option<&[u8]>) -> Result<HeaderMap, String> {
     let mut headers = HeaderMap::with_capacity(to.headers.len() + HEADERS_ADDED_MAX);
     if body.is_some() {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     }
     for (name, value) in &to.headers {
         let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| format!("{name:?} is not a header name"))?;
-        let mut value =
-            HeaderValue::from_str(value).map_err(|_| format!("the value of the header {name} cannot be sent"))?;
+        let filled = dispatch.secrets.fill(value, Encoding::Plain)?;
+        let sound = HeaderValue::from_bytes(&filled).ok().filter(|value| value.to_str().is_ok());
+        let mut value = sound.ok_or_else(|| {
+            format!("the value of the header {name} cannot be sent: it is not one line of visible ASCII")
+        })?;
         value.set_sensitive(true);
         headers.insert(name, value);
     }
@@ -212,9 +301,7 @@ fn headers(dispatch: &Dispatch, to: &HttpTarget, body: Option<&str>) -> Result<H
     added.set(standardwebhooks::HEADER_WEBHOOK_ID, &dispatch.run);
     added.set(standardwebhooks::HEADER_WEBHOOK_TIMESTAMP, &seconds);
     if let Some(secret) = &to.secret {
-        let signature = standardwebhooks::Webhook::new(secret)
-            .and_then(|key| key.sign(&dispatch.run.to_string(), seconds, body.unwrap_or_default().as_bytes()))
-            .map_err(|_| "the secret cannot be used to sign".to_owned())?;
+        let signature = signature(dispatch, secret, seconds, body.unwrap_or_default())?;
         added.set(standardwebhooks::HEADER_WEBHOOK_SIGNATURE, &signature);
     }
     added.put_into(&mut headers)?;
@@ -224,6 +311,26 @@ fn headers(dispatch: &Dispatch, to: &HttpTarget, body: Option<&str>) -> Result<H
         headers.insert(RUN_TOKEN, value);
     }
     Ok(headers)
+}
+
+/// The signature by Standard Webhooks. After a rotation there are two until the overlap ends, that of the new key first.
+fn signature(dispatch: &Dispatch, secret: &str, seconds: i64, body: &[u8]) -> Result<String, String> {
+    let sign = |key: &str| {
+        let signed =
+            standardwebhooks::Webhook::new(key).and_then(|key| key.sign(&dispatch.run.to_string(), seconds, body));
+        signed.map_err(|_| "the secret cannot be used to sign".to_owned())
+    };
+    let Some(name) = only_reference(secret) else { return sign(secret) };
+    let value = dispatch.secrets.value(name)?;
+    let signatures = std::iter::once(&value.current).chain(value.previous.as_ref()).map(|key| {
+        let key = std::str::from_utf8(key).ok().filter(|key| check_secret(key).is_ok());
+        sign(key.ok_or_else(|| {
+            format!(
+                "the secret {name:?} is not a signing key of Standard Webhooks (whsec_ and 24 to 64 bytes in base64)"
+            )
+        })?)
+    });
+    Ok(signatures.collect::<Result<Vec<_>, _>>()?.join(" "))
 }
 
 /// The headers that every delivery adds, with their values in one buffer. The client copies the headers of a request twice; a
@@ -258,7 +365,7 @@ impl AddedHeaders {
 }
 
 /// Reads the body into `tail` until its end or [`RESPONSE_BYTES_MAX`].
-async fn read(response: &mut Response, tail: &mut Tail) -> Result<(), reqwest::Error> {
+async fn read(response: &mut Response, tail: &mut ScrubbedTail) -> Result<(), reqwest::Error> {
     let mut bytes = 0;
     while let Some(chunk) = response.chunk().await? {
         tail.push(&chunk);
@@ -352,7 +459,7 @@ fn unanswered(error: &reqwest::Error, authority: &str) -> Outcome {
         return permanent_failure(format!("cannot deliver to {authority}: {own}"));
     }
     if let Some(refused) = causes(error).find_map(|cause| cause.downcast_ref::<Refused>()) {
-        return not_here(format!("cannot deliver to {authority}: {refused}"), *refused);
+        return refusal(format!("cannot deliver to {authority}: {refused}"), *refused);
     }
     if causes(error).any(is_out_of_descriptors) {
         return unsent(authority, OUT_OF_DESCRIPTORS);

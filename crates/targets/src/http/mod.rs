@@ -1,5 +1,6 @@
 //! `http`: delivers runs to a webhook.
 
+mod certified;
 mod deliver;
 mod dns;
 mod own;
@@ -9,6 +10,7 @@ mod validate;
 use async_trait::async_trait;
 use everytick_domain::{
     invalid::Invalid,
+    secret::only_reference,
     target::{HttpTarget, Outcome},
 };
 use tokio_util::sync::CancellationToken;
@@ -20,7 +22,7 @@ pub use self::{
     own::{OwnAddresses, OwnApi},
     spec::Wire,
 };
-use crate::{Dispatch, Kind, KindInfo, LiveOutput, Needs, TargetError, TargetSettings};
+use crate::{Dispatch, Kind, KindInfo, LiveOutput, Needs, Refused, TargetError, TargetSettings, mask};
 
 #[async_trait]
 impl Kind for Http {
@@ -30,6 +32,23 @@ impl Kind for Http {
 
     fn validate(spec: &HttpTarget) -> Vec<Invalid> {
         validate::validate(spec)
+    }
+
+    fn refused_receiver(spec: &HttpTarget, settings: &TargetSettings) -> Vec<Invalid> {
+        let Ok(url) = validate::read_url(spec) else { return Vec::new() };
+        let denied = match Self::needs(spec) {
+            Some(Needs::Address(address)) => settings.addresses.check(address).err().filter(Refused::is_denied),
+            _ => None,
+        };
+        let refused = settings.egress.check(&url).err().or_else(|| denied.map(|refused| refused.to_string()));
+        refused.map(|why| Invalid::new("url", why)).into_iter().collect()
+    }
+
+    fn inline_secrets(spec: &mut HttpTarget, each: &mut dyn FnMut(&str, &mut String)) {
+        if let Some(secret) = spec.secret.as_mut().filter(|secret| only_reference(secret).is_none()) {
+            each("secret", secret);
+        }
+        mask::each_inline("headers", &mut spec.headers, each);
     }
 
     /// `None` for a host name: its address is not known before it is resolved.
@@ -42,7 +61,7 @@ impl Kind for Http {
     }
 
     fn start(settings: &TargetSettings) -> Result<Self, TargetError> {
-        Self::new(settings.addresses.clone(), &settings.dns_servers)
+        Self::new(settings)
     }
 
     async fn deliver(

@@ -13,13 +13,13 @@ use utoipa::ToSchema;
 
 use crate::{
     kind::{Flag, FlagValue, KindInfo, WireForm},
-    mask::{MASK, NOT_STORED, masked, unmask_all},
+    mask::{MASK, NOT_STORED, masked, shown, unmask_all},
 };
 
 pub(super) const INFO: KindInfo = KindInfo {
     kind: TargetKind::Http,
     example: r#"{"url": "https://example.org/hook"}"#,
-    reference: "`url`, `method` (`POST`; also `GET`, `PUT`, `PATCH`, `DELETE`), `headers`, `secret` (`whsec_...`); see \
+    reference: "`url`, `method` (`POST`; also `GET`, `PUT`, `PATCH`, `DELETE`), `headers`, `secret` (`whsec_...`), `client_cert`; see \
                 [Receive webhooks](../how-to/webhooks.md)",
     flags: &[
         Flag::new("url", "URL", &["url"], "Deliver runs to this webhook").choosing(),
@@ -39,6 +39,12 @@ pub(super) const INFO: KindInfo = KindInfo {
             "Sign deliveries with this Standard Webhooks secret (whsec_...), or with the secret in @file",
         )
         .of(FlagValue::Secret),
+        Flag::new(
+            "client-cert-secret",
+            "REFERENCE",
+            &["client_cert"],
+            "Show the receiver the client certificate in this secret, as {{ secrets.NAME }}",
+        ),
         Flag::new("remove-header", "NAME", &["headers"], "Remove this header; repeatable").of(FlagValue::Remove),
     ],
     summary,
@@ -70,9 +76,14 @@ pub struct Wire {
     #[serde(default)]
     #[schema(example = json!({"x-team": "billing"}))]
     headers: BTreeMap<String, String>,
-    /// `whsec_` and 24 to 64 random bytes in base64. Write-only: answers show `********` when it is set.
+    /// `whsec_` and 24 to 64 random bytes in base64, or a reference `{{ secrets.NAME }}` to a secret with such a value. Answers
+    /// show a reference, and `********` for a value.
     #[serde(default)]
     secret: Option<String>,
+    /// A reference to a secret, `{{ secrets.NAME }}`, with the client certificate, its chain and its key in PEM.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "{{ secrets.client-cert }}")]
+    client_cert: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize, ToSchema)]
@@ -139,7 +150,8 @@ impl WireForm for Wire {
             }
             given => given,
         };
-        Some(HttpTarget { url: self.url, method: self.method.into(), headers: headers?, secret, client_cert: None })
+        let (url, method, client_cert) = (self.url, self.method.into(), self.client_cert);
+        Some(HttpTarget { url, method, headers: headers?, secret, client_cert })
     }
 
     fn show(spec: &HttpTarget) -> Self {
@@ -147,7 +159,8 @@ impl WireForm for Wire {
             url: spec.url.clone(),
             method: spec.method.into(),
             headers: masked(&spec.headers),
-            secret: spec.secret.as_ref().map(|_| MASK.to_owned()),
+            secret: spec.secret.as_deref().map(shown),
+            client_cert: spec.client_cert.as_deref().map(shown),
         }
     }
 }

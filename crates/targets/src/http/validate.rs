@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use base64::{Engine, engine::general_purpose::STANDARD};
-use everytick_domain::{invalid::Invalid, target::HttpTarget};
+use everytick_domain::{invalid::Invalid, secret::only_reference, target::HttpTarget};
 use reqwest::header::{HeaderName, HeaderValue};
 use url::Url;
 
@@ -48,8 +48,14 @@ pub(super) fn read_url(http: &HttpTarget) -> Result<Url, Invalid> {
 pub(super) fn validate_all_but_url(http: &HttpTarget) -> Vec<Invalid> {
     let mut found = Vec::new();
     check_headers(http, &mut found);
-    if let Some(Err(message)) = http.secret.as_deref().map(check_secret) {
+    // A reference is checked when its value is known.
+    let literal = http.secret.as_deref().filter(|secret| only_reference(secret).is_none());
+    if let Some(Err(message)) = literal.map(check_secret) {
         found.push(Invalid::new("secret", message));
+    }
+    if http.client_cert.as_deref().is_some_and(|cert| only_reference(cert).is_none()) {
+        let message = "is not a reference; store the certificate and its key as a secret, and write {{ secrets.NAME }}";
+        found.push(Invalid::new("client_cert", message));
     }
     found
 }
@@ -121,7 +127,7 @@ fn check_header(name: &str, value: &str) -> Result<(), String> {
     }
 }
 
-fn check_secret(secret: &str) -> Result<(), String> {
+pub(super) fn check_secret(secret: &str) -> Result<(), String> {
     let expected = || {
         format!(
             "is not a Standard Webhooks secret; write \"{SECRET_PREFIX}\" and {SECRET_BYTES_MIN} to {SECRET_BYTES_MAX} \
@@ -155,6 +161,9 @@ mod tests {
     fn signed(secret: &str) -> TargetSpec {
         TargetSpec::Http(HttpTarget { secret: Some(secret.to_owned()), ..http() })
     }
+    fn with_cert(cert: &str) -> TargetSpec {
+        TargetSpec::Http(HttpTarget { client_cert: Some(cert.to_owned()), ..http() })
+    }
     #[test]
     fn valid_definitions_have_no_errors() {
         for spec in [
@@ -168,6 +177,10 @@ mod tests {
             header("user-agent", "mine"),
             signed(&secret(24)),
             signed(&secret(64)),
+            signed("{{ secrets.key }}"),
+            header("authorization", "Bearer {{ secrets.key }}"),
+            url("https://example.org/hook?key={{ secrets.key }}"),
+            with_cert("{{ secrets.cert }}"),
         ] {
             assert_eq!(crate::validate(&spec), [], "{spec:?}");
         }
@@ -201,6 +214,7 @@ mod tests {
             (signed("whsec_hunter2!"), "target.http.secret", "not a Standard Webhooks secret"),
             (signed(&secret(23)), "target.http.secret", "24 to 64"),
             (signed(&secret(65)), "target.http.secret", "24 to 64"),
+            (with_cert("hunter2"), "target.http.client_cert", "not a reference"),
         ] {
             let found = crate::validate(&spec);
             assert_eq!(found.len(), 1, "{spec:?}: {found:?}");

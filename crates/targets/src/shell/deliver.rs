@@ -6,13 +6,14 @@ use std::{
     ffi::OsString,
     future::pending,
     io,
-    os::unix::process::ExitStatusExt,
+    os::unix::{ffi::OsStringExt as _, process::ExitStatusExt},
     path::Path,
     process::{ExitStatus, Stdio},
     time::Duration,
 };
 
 use everytick_domain::{
+    secret::{Encoding, Scrubber},
     target::{Command, Outcome, Retry, ShellTarget},
     wrong_input::os_error,
 };
@@ -25,7 +26,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{orphans, validate::validate};
-use crate::{Dispatch, LiveOutput, Stream, permanent_failure, tail::Tail};
+use crate::{Dispatch, LiveOutput, Secrets, Stream, permanent_failure, tail::Tail};
 
 /// Time between TERM and KILL.
 pub const TERM_GRACE: Duration = Duration::from_secs(5);
@@ -74,7 +75,12 @@ impl Runner {
         if cancel.is_cancelled() {
             return Outcome::Cancelled { output: None };
         }
-        let mut group = match self.spawn(dispatch, what) {
+        let filled = env(dispatch, what).and_then(|env| Ok((env, dispatch.body()?)));
+        let (env, payload) = match filled {
+            Ok(filled) => filled,
+            Err(error) => return permanent_failure(error),
+        };
+        let mut group = match self.spawn(dispatch, what, env) {
             Ok(group) => group,
             Err(error) if crate::http::is_out_of_descriptors(&error) => {
                 tracing::warn!("out of file descriptors: a run is released unsent; raise the open-file limit");
@@ -82,9 +88,9 @@ impl Runner {
             }
             Err(error) => return not_started(&error, what),
         };
-        let mut output = Output::of(&mut group, live);
+        let mut output = Output::of(&mut group, &dispatch.secrets, live);
 
-        let payload = dispatch.payload.as_deref().unwrap_or_default();
+        let payload = payload.as_deref().unwrap_or_default();
         let stdin = group.child.stdin().take();
         let ended = tokio::select! {
             biased;
@@ -98,7 +104,7 @@ impl Runner {
             Ended::Cancelled | Ended::TimedOut => group.stop(&mut output, self.settings.grace).await,
         }
         drop(group);
-        let output = output.tail.into_text();
+        let output = output.into_text();
         match ended {
             Ended::ByItself(status) => conclude(status, output),
             Ended::Cancelled => Outcome::Cancelled { output },
@@ -106,7 +112,7 @@ impl Runner {
         }
     }
 
-    fn spawn(&self, dispatch: &Dispatch, what: &ShellTarget) -> io::Result<Group> {
+    fn spawn(&self, dispatch: &Dispatch, what: &ShellTarget, env: Vec<(&str, OsString)>) -> io::Result<Group> {
         let mut command = CommandWrap::with_new(program(&what.command), |command| {
             match &what.command {
                 Command::Argv(argv) => command.args(argv.iter().skip(1)),
@@ -116,7 +122,7 @@ impl Runner {
             if let Some(home) = &self.home {
                 command.env("HOME", home);
             }
-            command.envs(&what.env);
+            command.envs(env);
             if let Some(owner) = &self.settings.owner {
                 command.env(orphans::OWNER, orphans::mark(owner));
             }
@@ -129,6 +135,18 @@ impl Runner {
         command.wrap(ProcessGroup::leader()).wrap(KillOnDrop);
         Ok(Group { child: command.spawn()? })
     }
+}
+
+/// The variables of the command, with the values of their references.
+fn env<'w>(dispatch: &Dispatch, what: &'w ShellTarget) -> Result<Vec<(&'w str, OsString)>, String> {
+    let fill = |(name, value): (&'w String, &String)| {
+        let filled = dispatch.secrets.fill(value, Encoding::Plain)?;
+        if filled.contains(&0) {
+            return Err(format!("the variable {name} contains a NUL byte, which cannot be passed to a process"));
+        }
+        Ok((name.as_str(), OsString::from_vec(filled.into_owned())))
+    };
+    what.env.iter().map(fill).collect()
 }
 
 enum Ended {
@@ -145,9 +163,9 @@ fn program(command: &Command) -> &str {
 }
 
 /// Writes the payload and closes the pipe. A command that does not read it breaks the pipe, which does not fail the run.
-async fn feed(stdin: Option<ChildStdin>, payload: &str) {
+async fn feed(stdin: Option<ChildStdin>, payload: &[u8]) {
     if let Some(mut stdin) = stdin {
-        let _ = stdin.write_all(payload.as_bytes()).await;
+        let _ = stdin.write_all(payload).await;
     }
 }
 
@@ -234,18 +252,20 @@ impl Drop for Group {
     }
 }
 
-/// Both output streams of a command: streamed live and kept as one tail.
+/// Both output streams of a command: streamed live and kept as one tail, without secrets.
 struct Output<'a> {
     stdout: Option<ChildStdout>,
     stderr: Option<ChildStderr>,
+    /// Of stdout and stderr. Each stream is scrubbed alone: a value may be cut by the other stream's output.
+    scrubbers: [Option<Scrubber>; 2],
     live: &'a dyn LiveOutput,
     tail: Tail,
 }
 
 impl<'a> Output<'a> {
-    fn of(group: &mut Group, live: &'a dyn LiveOutput) -> Self {
+    fn of(group: &mut Group, secrets: &Secrets, live: &'a dyn LiveOutput) -> Self {
         let (stdout, stderr) = (group.child.stdout().take(), group.child.stderr().take());
-        Self { stdout, stderr, live, tail: Tail::default() }
+        Self { stdout, stderr, scrubbers: [secrets.scrubber(), secrets.scrubber()], live, tail: Tail::default() }
     }
 
     /// Reads until both streams are closed. Cancel-safe: it may be dropped and called again without losing output.
@@ -256,11 +276,30 @@ impl<'a> Output<'a> {
                 bytes = read_some(&mut self.stdout, &mut out), if self.stdout.is_some() => (Stream::Stdout, &out[..bytes]),
                 bytes = read_some(&mut self.stderr, &mut err), if self.stderr.is_some() => (Stream::Stderr, &err[..bytes]),
             };
-            if !chunk.is_empty() {
-                self.live.push(stream, chunk);
-                self.tail.push(chunk);
+            // An empty chunk is the end of the stream.
+            let scrubbed = self.scrubbers[stream.index()].as_mut().map(|scrubber| match chunk {
+                [] => scrubber.finish(),
+                chunk => scrubber.push(chunk),
+            });
+            self.keep(stream, scrubbed.as_deref().unwrap_or(chunk));
+        }
+    }
+
+    fn keep(&mut self, stream: Stream, chunk: &[u8]) {
+        if !chunk.is_empty() {
+            self.live.push(stream, chunk);
+            self.tail.push(chunk);
+        }
+    }
+
+    /// The tail. A stream that is still open ends here.
+    fn into_text(mut self) -> Option<String> {
+        for stream in [Stream::Stdout, Stream::Stderr] {
+            if let Some(rest) = self.scrubbers[stream.index()].as_mut().map(Scrubber::finish) {
+                self.keep(stream, &rest);
             }
         }
+        self.tail.into_text()
     }
 }
 

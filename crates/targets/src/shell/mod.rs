@@ -17,7 +17,7 @@ pub use self::{
     orphans::end_orphans,
     spec::Wire,
 };
-use crate::{Dispatch, Kind, KindInfo, LiveOutput, Needs, TargetError, TargetSettings, shell::deliver::Runner};
+use crate::{Dispatch, Kind, KindInfo, LiveOutput, Needs, TargetError, TargetSettings, mask, shell::deliver::Runner};
 
 /// `None` unless the operator enabled shell commands on this node.
 #[derive(Debug)]
@@ -36,6 +36,10 @@ impl Kind for Shell {
     fn forbidden(_: &ShellTarget, settings: &TargetSettings) -> Vec<Invalid> {
         let message = "is not enabled on this node; start a node that runs jobs with --enable-shell";
         if settings.shell.is_some() { Vec::new() } else { vec![Invalid::new("", message)] }
+    }
+
+    fn inline_secrets(spec: &mut ShellTarget, each: &mut dyn FnMut(&str, &mut String)) {
+        mask::each_inline("env", &mut spec.env, each);
     }
 
     fn needs(_: &ShellTarget) -> Option<Needs> {

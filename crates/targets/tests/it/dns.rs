@@ -54,7 +54,7 @@ fn answer(question: &[u8]) -> Option<Vec<u8>> {
 }
 
 fn targets_with(addresses: AddressPolicy, server: SocketAddr) -> Targets {
-    started(TargetSettings { addresses, dns_servers: vec![server], shell: None })
+    started(TargetSettings { addresses, dns_servers: vec![server], ..TargetSettings::default() })
 }
 
 /// Targets that query a test name server, and the number of its queries.

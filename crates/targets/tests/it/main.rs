@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "clippy allows it in test functions, but not in their helpers")]
 
 mod dns;
+mod egress;
 mod http;
+mod secrets;
 mod shell;
 mod support;

@@ -18,12 +18,12 @@ use axum::{
     serve::ListenerExt,
 };
 use everytick_domain::{
-    ids::{Cause, Fence, JobId, RunId},
+    ids::{Cause, Fence, JobId, RunId, TenantId},
     target::{HttpTarget, Outcome, TargetSpec},
     time::{DbTime, Span},
 };
 use everytick_targets::{
-    AddressPolicy, Discard, Dispatch, LiveOutput, ShellSettings, Stream, Target, TargetSettings, Targets,
+    AddressPolicy, Discard, Dispatch, LiveOutput, Secrets, ShellSettings, Stream, Target, TargetSettings, Targets,
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -43,6 +43,7 @@ pub(crate) fn dispatch(target: TargetSpec) -> Dispatch {
     Dispatch {
         run: RunId::of(job_id, Cause::Tick(scheduled_at)),
         job_id,
+        tenant: TenantId::DEFAULT,
         job: "nightly-report".to_owned(),
         cause: "tick",
         scheduled_at,
@@ -54,6 +55,7 @@ pub(crate) fn dispatch(target: TargetSpec) -> Dispatch {
         timeout: Span::from(WAIT_MAX),
         target,
         run_token: Some("etr_0".to_owned()),
+        secrets: Secrets::default(),
     }
 }
 

@@ -67,6 +67,9 @@ pub(crate) struct JobDefinition {
     /// Any JSON, up to 256 KiB, delivered byte for byte. `null` means no payload.
     #[schema(value_type = Value, required = false)]
     payload: Option<Box<RawValue>>,
+    /// Fill in references to secrets, `{{ secrets.NAME }}`, in the strings of the payload. Only for http and shell targets.
+    #[schema(default = false)]
+    payload_secrets: Option<bool>,
     /// What happens to a tick or a trigger while runs of the job are open. `skip`: it is skipped. `queue`: it waits for them.
     /// `cancel_previous`: they are cancelled and it starts. `allow`: it starts beside them.
     #[schema(value_type = Option<Overlap>, inline)]
@@ -199,7 +202,7 @@ impl JobDefinition {
             max_per_key: max_per_key.unwrap_or(1),
             keep: wrong.span("keep", self.keep.as_deref()),
             depends_on: self.depends_on.unwrap_or_default().into_iter().map(Into::into).collect(),
-            payload_secrets: false,
+            payload_secrets: self.payload_secrets.unwrap_or(false),
             target,
         };
         wrong.extend(spec.problems());
@@ -332,6 +335,7 @@ pub(crate) struct Job {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 0)]
     payload_bytes: Option<usize>,
+    payload_secrets: bool,
     #[schema(inline)]
     overlap: Overlap,
     /// `null`: no limit.
@@ -406,6 +410,7 @@ impl Job {
             // The API accepted it as JSON when it was stored.
             payload: spec.payload.clone().and_then(|text| RawValue::from_string(text).ok()),
             payload_bytes: None,
+            payload_secrets: spec.payload_secrets,
             overlap: spec.overlap.into(),
             max_concurrent: spec.in_progress_max(),
             queue_limit: match spec.overlap {

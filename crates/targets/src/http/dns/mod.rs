@@ -18,7 +18,7 @@ mod known;
 use std::{
     collections::HashMap,
     error::Error,
-    io,
+    fmt, io,
     net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
@@ -88,6 +88,12 @@ impl CheckedResolver {
     /// The same resolver, which refuses the addresses of the cluster's nodes too.
     pub(crate) fn refusing(&self, own: Option<&OwnAddresses>) -> Self {
         Self { own: own.cloned(), ..self.clone() }
+    }
+}
+
+impl fmt::Debug for CheckedResolver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CheckedResolver").finish_non_exhaustive()
     }
 }
 
