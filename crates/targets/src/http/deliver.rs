@@ -8,7 +8,7 @@ use std::{
     io,
     net::{IpAddr, SocketAddr},
     sync::Arc,
-    time::{Duration, SystemTime},
+    time::SystemTime,
 };
 
 use bytes::Bytes;
@@ -18,9 +18,8 @@ use everytick_domain::{
     time::{DbTime, Span},
 };
 use reqwest::{
-    Client, ClientBuilder, Method, Request, Response, StatusCode,
+    Client, Method, Request, Response, StatusCode,
     header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER},
-    redirect,
 };
 use tokio_util::sync::CancellationToken;
 use url::{Host, Url};
@@ -29,7 +28,8 @@ use zeroize::Zeroizing;
 
 use super::{
     certified::{CertificateKey, CertifiedClients},
-    dns::{CheckedResolver, Unresolved},
+    connect::{Route, builder},
+    dns::Unresolved,
     own::{OwnAddresses, OwnApi},
     validate::{check_secret, read_url, validate_all_but_url},
 };
@@ -43,21 +43,11 @@ pub const RESPONSE_BYTES_MAX: usize = 1024 * 1024;
 /// Longest delay that a receiver can ask for with Retry-After.
 pub const RETRY_AFTER_MAX: Span = Span::hours(1);
 
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Idle connections kept per host: as many as a node has slots by default. With fewer, every further delivery would reconnect.
-const IDLE_PER_HOST_MAX: usize = 1_000;
-/// Shorter than the idle timeout of most servers, so that usually this side closes an idle connection. A server may
-/// close it just when a request is being sent.
-const IDLE_TIMEOUT: Duration = Duration::from_secs(20);
-/// Without pings, every request to a host on a dead HTTP/2 connection would hang until the system closes it.
-const HTTP2_PING_INTERVAL: Duration = Duration::from_secs(20);
-const HTTP2_PING_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum number of headers that a delivery adds to those of the job, including those of the HTTP client.
 const HEADERS_ADDED_MAX: usize = 16;
 pub(super) const OUT_OF_DESCRIPTORS: &str = "out of file descriptors; raise the open-file limit";
 /// The credential with which the receiver may settle the run.
 const RUN_TOKEN: HeaderName = HeaderName::from_static("everytick-settle-token");
-const USER_AGENT: &str = concat!("everytick/", env!("CARGO_PKG_VERSION"));
 
 #[derive(Debug)]
 pub struct Http {
@@ -218,51 +208,6 @@ fn refusal(error: String, refused: Refused) -> Outcome {
         true => permanent_failure(error),
         false => Outcome::NotHere { error, address: Some(refused.address) },
     }
-}
-
-/// How the client connects.
-#[derive(Clone, Debug)]
-enum Route {
-    /// To addresses that the resolver has checked. A proxy of the environment would connect without this check.
-    Direct(CheckedResolver),
-    /// Through the operator's proxy, which resolves the names.
-    Proxy(Box<reqwest::Proxy>),
-}
-
-impl Route {
-    fn new(settings: &TargetSettings, policy: &Arc<AddressPolicy>) -> Result<Self, TargetError> {
-        match &settings.proxy {
-            Some(proxy) => {
-                let proxy = reqwest::Proxy::all(proxy.url().clone());
-                proxy.map(|proxy| Self::Proxy(Box::new(proxy))).map_err(|source| TargetError::Client { source })
-            }
-            None => Ok(Self::Direct(CheckedResolver::new(Arc::clone(policy), settings.dns_servers.clone()))),
-        }
-    }
-
-    /// The same route, which refuses names that resolve to these addresses.
-    fn refusing(&self, own: Option<&OwnAddresses>) -> Self {
-        match self {
-            Self::Direct(resolver) => Self::Direct(resolver.refusing(own)),
-            Self::Proxy(proxy) => Self::Proxy(proxy.clone()),
-        }
-    }
-}
-
-fn builder(route: Route) -> ClientBuilder {
-    let builder = match route {
-        Route::Direct(resolver) => Client::builder().dns_resolver(resolver).no_proxy(),
-        Route::Proxy(proxy) => Client::builder().proxy(*proxy),
-    };
-    builder
-        .redirect(redirect::Policy::none())
-        .retry(reqwest::retry::never()) // one attempt is one request; retries are rows
-        .connect_timeout(CONNECT_TIMEOUT)
-        .pool_max_idle_per_host(IDLE_PER_HOST_MAX)
-        .pool_idle_timeout(IDLE_TIMEOUT)
-        .http2_keep_alive_interval(HTTP2_PING_INTERVAL)
-        .http2_keep_alive_timeout(HTTP2_PING_TIMEOUT)
-        .user_agent(USER_AGENT)
 }
 
 fn method(method: HttpMethod) -> Method {

@@ -1,6 +1,7 @@
 //! `http`: delivers runs to a webhook.
 
 mod certified;
+mod connect;
 mod deliver;
 mod dns;
 mod own;
