@@ -1,7 +1,9 @@
-//! How fast plain jobs are registered in bulk, whose time it is, and what each takes on disk with all its indexes.
+//! Measures how fast plain jobs are registered in bulk, the CPU time of the server and of this process, and the disk space of each
+//! job with all its indexes.
 //! `cargo run --release -p everytick-store --features sim --example postgres_register [jobs] [jobs in a batch] [keep]`
-//! With a third word a node holds all partitions meanwhile and looks for changes, as `serve` does: its time is told apart.
-//! `PROBE_URL` names an empty database; without it a server of its own is started, which does not sync.
+//! With a third argument, a node owns all partitions meanwhile and polls for changes, as `serve` does. The probe reports the time
+//! of these polls separately.
+//! `PROBE_URL` names an empty database; without it, the probe starts its own server, which does not sync.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a probe, run by hand")]
 
@@ -75,12 +77,12 @@ async fn main() {
         each(ours - ours_before),
     );
     if let Some(holder) = holder {
-        println!("the holder {}", holder.await.unwrap());
+        println!("the polling node {}", holder.await.unwrap());
     }
     sizes(&store, jobs).await;
 }
 
-/// A job as most are: daily, by a webhook, and no word about anything else.
+/// A typical job: daily, for a webhook, with defaults for all other fields.
 fn plain() -> JobSpec {
     let url = "https://example.org/hook".to_owned();
     let target = TargetSpec::Http(HttpTarget::post(url));
@@ -88,7 +90,7 @@ fn plain() -> JobSpec {
     JobSpec { schedule: Some(daily.into()), ..JobSpec::new("job", target) }
 }
 
-/// Looks for changes every 200 ms, and says what it read and how long it took.
+/// Polls for changes every 200 ms until the registration has ended. Returns a report of the polls.
 async fn hold(url: String, limits: Limits, ended: Arc<AtomicBool>) -> String {
     let store = PostgresStore::connect(&url, PostgresOptions::default(), limits).await.unwrap();
     let (lease, _) = store.join(&NodeInfo::named("holder"), incarnation(1), Span::days(1)).await.unwrap();
@@ -110,10 +112,10 @@ async fn hold(url: String, limits: Limits, ended: Arc<AtomicBool>) -> String {
         looking += asked.elapsed();
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
-    format!("read {} changes in {looks} looks, which took {looking:.1?}", told.into_inner())
+    format!("read {} changes in {looks} polls, which took {looking:.1?}", told.into_inner())
 }
 
-/// Bytes a job of each table and index that registering writes.
+/// Prints the bytes per job of each table and index that a registration writes.
 async fn sizes(store: &PostgresStore, jobs: usize) {
     let found: Vec<(String, String, i64)> = sqlx::query_as(
         "select t.relname::text, c.relname::text, pg_total_relation_size(c.oid)
@@ -144,7 +146,7 @@ fn bytes(random: &mut SplitMix64) -> [u8; 10] {
     bytes
 }
 
-/// The processor time of the server's sessions that are ours, and of this process.
+/// The CPU time of the server's sessions in this database, and of this process.
 async fn cpu(store: &PostgresStore) -> (Duration, Duration) {
     let sessions: Vec<i32> =
         sqlx::query_scalar("select pid from pg_stat_activity where datname = current_database() and pid is not null")
@@ -155,7 +157,7 @@ async fn cpu(store: &PostgresStore) -> (Duration, Duration) {
     (server, process_cpu("/proc/self/stat"))
 }
 
-/// The kernel counts in hundredths of a second. The command's name, in brackets, may hold spaces.
+/// The kernel counts in units of 10 ms. The name of the command is in parentheses and may contain spaces.
 fn process_cpu(path: &str) -> Duration {
     let text = std::fs::read_to_string(path).unwrap_or_default();
     let after_name = text.rsplit_once(')').map_or("", |(_, rest)| rest);

@@ -1,8 +1,8 @@
-//! How long a node takes from acquiring a dead node's partitions to having every job of theirs in memory, and whose time it
-//! is: the server's or ours. By default 40,000 jobs of one second to one hour, all due, behind five minutes of history; one in
-//! fifty has a claimed run, one in a hundred a waiting one.
+//! Measures how long a node takes from acquiring the partitions of a dead node until all their jobs are in memory, and the CPU
+//! time of the server and of this process. By default there are 40,000 jobs with periods of one second to one hour, all due, with
+//! five minutes of history. One job in 50 has a claimed run, and one in 100 a waiting run.
 //! `cargo run --release -p everytick-store --features sim --example postgres_takeover [jobs] [jobs in a page] [loads at once]`
-//! `PROBE_URL` names an empty database; without it a server of its own is started, which does not sync.
+//! `PROBE_URL` names an empty database; without it, the probe starts its own server, which does not sync.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a probe, run by hand")]
 
@@ -40,7 +40,7 @@ async fn main() {
     let (lease, _) = store.join(&NodeInfo::named("new"), incarnation(2), Span::days(1)).await.unwrap();
     let all = PartitionSet::all(store.partitions());
     let until = now.plus(Span::hours(2));
-    // What the server has not read since it was written would be read from disk; a node that takes over has been running.
+    // Three rounds: in the first one, the server reads pages from disk. A real take-over finds them in its caches.
     for round in ["first", "again", "and again"] {
         sqlx::raw_sql(
             "update partitions set holder = (select incarnation from leases where node = 'dead');
@@ -95,7 +95,7 @@ async fn load(
     }
 }
 
-/// Jobs that a node has played until it died fifteen seconds ago. Gives the present.
+/// Creates jobs with the history of a node that died 15 s ago. Returns the present time.
 async fn with_history(store: &PostgresStore, jobs: usize) -> DbTime {
     let (dead, now) = store.join(&NodeInfo::named("dead"), incarnation(1), Span::days(1)).await.unwrap();
     store.acquire(&dead, &PartitionSet::all(store.partitions())).await.unwrap();
@@ -144,7 +144,7 @@ async fn with_history(store: &PostgresStore, jobs: usize) -> DbTime {
     now
 }
 
-/// One in a hundred each second, one in ten each ten seconds, a third each minute, and the others each hour.
+/// Of 100 jobs, 1 ticks every second, 9 every 10 seconds, 30 every minute, and 60 every hour.
 fn described(n: u64) -> JobSpec {
     let seconds = match n % 100 {
         0 => 1,
@@ -159,13 +159,13 @@ fn described(n: u64) -> JobSpec {
     described
 }
 
-/// Spread like real ids, and the same at every run.
+/// An id derived from a number: evenly distributed, as real ids are, and the same at every start.
 fn id(n: u64) -> JobId {
     let spread = u128::from(n.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     JobId::from_uuid(Uuid::from_u128(spread << 64 | u128::from(n)))
 }
 
-/// The processor time of the server's sessions that are ours, and of this process.
+/// The CPU time of the server's sessions in this database, and of this process.
 async fn cpu(store: &PostgresStore) -> (Duration, Duration) {
     let sessions: Vec<i32> =
         sqlx::query_scalar("select pid from pg_stat_activity where datname = current_database() and pid is not null")
@@ -176,7 +176,7 @@ async fn cpu(store: &PostgresStore) -> (Duration, Duration) {
     (server, process_cpu("/proc/self/stat"))
 }
 
-/// The kernel counts in hundredths of a second. The command's name, in brackets, may hold spaces.
+/// The kernel counts in units of 10 ms. The name of the command is in parentheses and may contain spaces.
 fn process_cpu(path: &str) -> Duration {
     let text = std::fs::read_to_string(path).unwrap_or_default();
     let after_name = text.rsplit_once(')').map_or("", |(_, rest)| rest);

@@ -1,9 +1,10 @@
-//! How fast the PostgreSQL keeper is on this machine, beside the plain insert that it cannot beat: ticks recorded and whole
-//! lives, by batches of a thousand; a burst of ten thousand jobs; a horizon loaded. Beside the rate stands what the server's
-//! processors spent on a row, where it runs on this machine: the steadier figure when something else runs too.
+//! Measures the PostgreSQL store on this machine, and compares it with a plain insert, which is the upper limit. It records ticks
+//! and runs whole lives of runs in batches of 1,000, records 10,000 jobs in one statement, and loads a horizon. Next to each rate
+//! it prints the CPU time of the server per row, if the server runs on this machine. On a busy machine, the CPU time varies less
+//! than the rate.
 //! `cargo run --release -p everytick-store --features sim --example postgres_throughput [jobs] [batches]`
-//! `PROBE_URL` names an empty database; without it a server of its own is started, which does not sync. `PROBE_CONNECTIONS`
-//! says how many connections the store may have: calls take them in turn, and each is a process with caches of its own.
+//! `PROBE_URL` names an empty database; without it, the probe starts its own server, which does not sync. `PROBE_CONNECTIONS` is
+//! the maximum number of connections of the store. Calls use them in rotation, and each is a server process with its own caches.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a probe, run by hand")]
 
@@ -52,7 +53,7 @@ async fn main() {
         }
     }
     report("create_jobs", jobs, began);
-    // As if each had not ticked for an hour: the instants of the probe lie there.
+    // Lower all cursors, because the probe records ticks of the last hour.
     for text in ["update cursors set next_tick = 0", "vacuum analyze"] {
         sqlx::raw_sql(text).execute(store.pool()).await.unwrap();
     }
@@ -145,7 +146,7 @@ async fn main() {
             .await
             .unwrap();
     println!("settled: {updates} updates, {hot} of them HOT");
-    // What the probe has left open, so that the horizon is loaded as it would be.
+    // End the runs that the probe has left open. Otherwise loading the horizon would read all of them.
     for text in
         ["update runs set state = 2, finished_at = due_at, incarnation = null where state = 1", "vacuum analyze"]
     {
@@ -177,7 +178,7 @@ fn end(ticks: &JobTicks, now: DbTime) -> Settle {
     settle_with(ticks.rows[0].tick.id, Fence::default().raised(now), ticks.job, ticks.tenant, Verdict::Succeeded)
 }
 
-/// No lease, no epoch, no cursor, no clock: what an insert of such rows costs at the least.
+/// A plain insert of the same rows, without checks of lease, epoch, cursor and clock: the lowest possible cost.
 async fn plain(store: &PostgresStore, node: &str, incarnation: uuid::Uuid, batch: &[JobTicks], now: DbTime) {
     let ids: Vec<_> = batch.iter().map(|ticks| ticks.rows[0].tick.id.uuid()).collect();
     let jobs: Vec<_> = batch.iter().map(|ticks| ticks.job.uuid()).collect();
@@ -199,7 +200,7 @@ async fn plain(store: &PostgresStore, node: &str, incarnation: uuid::Uuid, batch
     .unwrap();
 }
 
-/// Spread like real ids, and the same at every run.
+/// An id derived from a number: evenly distributed, as real ids are, and the same at every start.
 fn id(n: u64) -> JobId {
     let spread = u128::from(n.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     JobId::from_uuid(uuid::Uuid::from_u128(spread << 64 | u128::from(n)))
@@ -216,7 +217,7 @@ fn report(what: &str, rows: usize, began: Instant) {
     println!("{what:50} {rows:>9} rows  {took:>7.2} s  {rate:>9.0} rows/s");
 }
 
-/// What a step took: time, and the server's processors where they can be seen.
+/// What a step took: the time, and the CPU time of the server if it runs on this machine.
 #[derive(Clone, Copy, Default)]
 struct Spent {
     rows: usize,
@@ -246,7 +247,7 @@ impl Spent {
     }
 }
 
-/// Asks on a connection of its own, whose work is not counted.
+/// Reads the CPU time over its own connection, whose work is not counted.
 struct Probe(PgConnection);
 
 impl Probe {

@@ -1,6 +1,6 @@
-//! How fast the SQLite keeper is on this machine: ticks recorded, and whole lives, by batches of a thousand.
+//! Measures the SQLite store on this machine: recording ticks, and whole lives of runs, in batches of 1,000.
 //! `cargo run --release -p everytick-store --features sim --example sqlite_throughput [jobs] [batches]`
-//! `PROBE_FOLDER` says where the file is made; `SHUFFLED=1` takes the jobs of an instant in no order.
+//! `PROBE_FOLDER` is the folder of the database file. With `SHUFFLED=1`, the jobs of an instant are recorded in random order.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a probe, run by hand")]
 
@@ -32,7 +32,7 @@ async fn main() {
     let (lease, _) = store.join(&NodeInfo::named("probe"), incarnation(1), Span::days(365)).await.unwrap();
 
     let mut ids: Vec<JobId> = (0..jobs as u64).map(id).collect();
-    // As the horizon gives jobs of one instant: a batch then touches neighbouring pages of the history index.
+    // The horizon returns the jobs of one instant in this order. A batch then touches neighbouring pages of the history index.
     if std::env::var_os("SHUFFLED").is_none() {
         ids.sort_unstable();
     }
@@ -110,7 +110,7 @@ fn end(ticks: &JobTicks, now: DbTime) -> everytick_store::Settle {
     settle_with(ticks.rows[0].tick.id, Fence::default().raised(now), ticks.job, ticks.tenant, Verdict::Succeeded)
 }
 
-/// Spread like real ids, and the same at every run.
+/// An id derived from a number: evenly distributed, as real ids are, and the same at every start.
 fn id(n: u64) -> JobId {
     let spread = u128::from(n.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     JobId::from_uuid(uuid::Uuid::from_u128(spread << 64 | u128::from(n)))

@@ -1,4 +1,6 @@
-//! The steps of both schemas, in order. A new step is the next file in its folder and the next row here.
+//! The steps of both schemas, in order. A new step is the next file in its folder and the next row here. SQLite files store a
+//! checksum of each step. So do not change the text of an old SQLite step, not even a comment: a file with that step would be
+//! refused.
 
 /// A step of the schema: its text, and the oldest release (by the number of its last step) that works with it.
 pub(crate) struct Step {
@@ -13,14 +15,14 @@ pub(crate) const POSTGRES: [Step; 11] = [
     Step { name: "queues", text: include_str!("../migrations/postgres/0003_queues.sql"), works_from: 1 },
     Step { name: "backfills", text: include_str!("../migrations/postgres/0004_backfills.sql"), works_from: 1 },
     Step { name: "flows", text: include_str!("../migrations/postgres/0005_flows.sql"), works_from: 1 },
-    // Until the first compact definition is written; see `postgres/compact.rs`.
+    // The first compact definition raises `works_from`; see `postgres/compact.rs`.
     Step { name: "short", text: include_str!("../migrations/postgres/0006_short.sql"), works_from: 1 },
     Step { name: "trust", text: include_str!("../migrations/postgres/0007_trust.sql"), works_from: 1 },
     Step { name: "first day", text: include_str!("../migrations/postgres/0008_first_day.sql"), works_from: 1 },
     Step { name: "gone nodes", text: include_str!("../migrations/postgres/0009_gone_nodes.sql"), works_from: 1 },
-    // Until the first token is created; see `tx/token.rs`.
+    // The first token raises `works_from`; see `tx/token.rs`.
     Step { name: "access", text: include_str!("../migrations/postgres/0010_access.sql"), works_from: 1 },
-    // Until the first secret is created; see `tx/secret.rs`.
+    // The first secret raises `works_from`; see `tx/secret.rs`.
     Step { name: "secrets", text: include_str!("../migrations/postgres/0011_secrets.sql"), works_from: 1 },
 ];
 

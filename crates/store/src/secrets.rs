@@ -25,7 +25,7 @@ pub struct SecretRecord {
     pub created_by: String,
     pub updated_at: DbTime,
     pub updated_by: String,
-    /// Until this instant the previous version signs too.
+    /// Until this instant, deliveries are also signed with the previous version.
     pub previous_until: Option<DbTime>,
     /// How many jobs refer to it.
     pub jobs: u64,
@@ -72,7 +72,7 @@ pub struct PutSecret {
     pub was: Version,
     pub value: SealedValue,
     pub key: KeyMark,
-    /// For a rotation: how long the previous version still signs.
+    /// For a rotation: how long deliveries are also signed with the previous version.
     pub overlap: Option<Span>,
 }
 
@@ -92,7 +92,7 @@ pub struct StoredSecret {
     pub values: Vec<(Version, SealedValue)>,
 }
 
-/// The place of one stored value.
+/// Identifies one stored value.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct ValuePlace {
     pub tenant: TenantId,
@@ -134,13 +134,13 @@ pub trait SecretStore: Send + Sync + 'static {
         after: Option<&str>,
         limit: usize,
     ) -> Result<Page<SecretRecord, String>>;
-    /// Those of the named secrets that exist, with their values, and the time of the database.
+    /// The named secrets with their values, and the time of the database. Leaves out names that do not exist.
     async fn load_secrets(&self, tenant: TenantId, names: &[String]) -> Result<(Vec<StoredSecret>, DbTime)>;
 
     /// The id of this installation, to which values are bound. Stores the given one if there is none.
     async fn installation(&self, fresh: &str) -> Result<String>;
     async fn secret_keys(&self) -> Result<Vec<KeyRecord>>;
-    /// Values whose data keys are not encrypted with this key, in order, after the given one; at most `limit`.
+    /// At most `limit` values whose data keys are not encrypted with this key, in order, that follow `after`.
     async fn values_under_other_keys(
         &self,
         key_id: &str,
@@ -149,6 +149,6 @@ pub trait SecretStore: Send + Sync + 'static {
     ) -> Result<Vec<(ValuePlace, SealedValue)>>;
     /// Stores data keys that were encrypted with this key. Returns how many it replaced.
     async fn rewrap(&self, actor: &Actor, key: &KeyMark, rewraps: &[Rewrap]) -> Result<u64>;
-    /// Removes the keys that no value needs, without `keep`. Returns their ids.
+    /// Removes the keys that no value needs, except `keep`. Returns the ids of the removed keys.
     async fn forget_keys(&self, actor: &Actor, keep: &str) -> Result<Vec<String>>;
 }

@@ -65,7 +65,7 @@ pub enum Creator {
     Grant(Grant),
     /// A caller of an open API, who may do everything.
     Open,
-    /// The owner of the database. Only while no credential was configured.
+    /// The owner of the database. Refused once a credential exists.
     First,
 }
 

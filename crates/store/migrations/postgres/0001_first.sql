@@ -1,18 +1,20 @@
--- Times are milliseconds since 1970, states and causes are the domain's codes. Nothing here is set for a session.
+-- Times are milliseconds since 1970. States and causes are codes of the domain. No statement here depends on a setting of the
+-- session.
 
--- The one clock that judges ticks and leases. Rounded down, so that nothing is early. Inlined into what calls it.
+-- The only clock that decides about ticks and leases. It is rounded down, so that nothing is early. PostgreSQL inlines the
+-- function into the calling statement.
 create function everytick_now() returns bigint language sql volatile
     as $$ select floor(extract(epoch from clock_timestamp()) * 1000)::bigint $$;
 
 create table tenants (
     id integer primary key,
     name text not null unique,
-    -- How many jobs it has that are not deleted, so that the quota costs no count. Its lock makes creates take turns.
+    -- The number of jobs that are not deleted, so that the quota needs no count. The row's lock serializes creates.
     jobs bigint not null default 0
 ) with (fillfactor = 50);
 insert into tenants (id, name) values (1, 'default');
 
--- Numbers that must rise even when the rows that bore them are gone.
+-- Numbers that must only rise, even after the rows that had them are deleted.
 create table counters (
     name text primary key,
     value bigint not null
@@ -30,7 +32,7 @@ create table jobs (
     paused_at bigint,
     pause_note text,
     deleted_at bigint,
-    -- What lists filter by, taken out of the definition when it is written.
+    -- Copies of fields of the definition that lists filter by.
     enabled boolean not null,
     target text not null,
     labels jsonb not null,
@@ -40,15 +42,15 @@ create table jobs (
 create unique index jobs_name on jobs (tenant, name) where deleted_at is null;
 create index jobs_deleted on jobs (deleted_at) where deleted_at is not null;
 
--- Narrow, and not written by ticks: recording locks these rows, an edit rewrites one. `seq` orders the changes: milliseconds
--- of the clock, then a number, so that a reader can go back by a minute.
+-- A narrow table that recording does not write: recording locks its rows, and an edit rewrites one. `seq` orders the changes:
+-- the milliseconds of the clock, then a number. So a reader can read the changes of the last minute again.
 create table epochs (
     job uuid primary key,
     tenant integer not null,
     partition smallint not null,
     epoch bigint not null,
     seq bigint not null,
-    -- Where the job stood before its home changed: whoever reads changes there is told that it has gone.
+    -- The job's partition before its home region changed. A node that polls that partition learns that the job has left.
     moved_from smallint
 ) with (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.05);
 create index epochs_seq on epochs (seq);
@@ -64,8 +66,9 @@ create table cursors (
         autovacuum_vacuum_cost_delay = 0);
 create index cursors_next on cursors (partition, next_tick, job) where next_tick is not null;
 
--- A tick is recorded if and only if the row under its id exists. One table a day, by the time in front of the id. No index
--- names a column that settling changes, and the days' tables leave room: settling is then a HOT update.
+-- A tick is recorded if and only if the row with its id exists. There is one table per day, by the time at the beginning of the
+-- id. No index has a column that a settlement changes, and the tables of the days keep free space in their pages. So a
+-- settlement is a HOT update.
 create table runs (
     id uuid not null,
     tenant integer not null,
@@ -116,7 +119,7 @@ create table skip_ranges (
 create index skip_ranges_history on skip_ranges (job, id);
 create index skip_ranges_tenant on skip_ranges (tenant, id);
 
--- Runs that nobody has claimed. A run born claimed never stands here; a claim deletes the row.
+-- Runs that are not claimed. A run that is born claimed has no row here; a claim deletes the row.
 create table waiting (
     run uuid primary key,
     job uuid not null,
@@ -131,12 +134,12 @@ create table waiting (
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000, autovacuum_analyze_scale_factor = 0,
         autovacuum_analyze_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
 create index waiting_claim on waiting (late, priority desc, due_at, run);
--- Late ones once more, by tenant: they are started tenant by tenant in turn. Runs on time are not in it.
+-- Only late runs, by tenant, because late runs rotate between the tenants.
 create index waiting_late on waiting (tenant, priority desc, due_at, run) where late;
 create index waiting_due on waiting (due_at);
 create index waiting_job on waiting (job);
 
--- Attempts that ended without ending their run. The last or only one stands in the run's own row.
+-- Attempts that ended without ending their run. The run's own row has the last attempt.
 create table attempts (
     run uuid not null,
     attempt integer not null,
@@ -150,8 +153,8 @@ create table attempts (
     primary key (run, attempt)
 );
 
--- One row per incarnation of a node. Every claimed run has an id from its lease's `open_from` on. Whoever writes under a
--- lease holds its row FOR SHARE, so raising the fence waits for that.
+-- One row per incarnation of a node. The id of a claimed run is at or above its lease's `open_from`; step 7 adds `open_claims` for
+-- the others. A statement that writes under a lease share-locks its row, so an update of the fence waits for such statements.
 create table leases (
     incarnation uuid primary key,
     node text not null,
@@ -163,7 +166,7 @@ create table leases (
     version text not null,
     started_at bigint not null,
     renewed_at bigint not null,
-    -- Whether partitions may be given to it.
+    -- Whether partitions may be assigned to this node.
     holds boolean not null default true,
     lag_ms bigint not null default 0,
     clock_offset_ms bigint not null default 0
@@ -175,12 +178,12 @@ create table partitions (
     holder uuid,
     fence bigint not null,
     since bigint not null,
-    -- Of a whole block of 16: claimed by the first job that calls the region home, and never given up.
+    -- The home region of the block of 16 partitions. The first job with this home region claims the block for good.
     home_region text
 ) with (fillfactor = 30, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500);
 insert into partitions (partition, fence, since) select p, 0, 0 from generate_series(0, 255) as p;
 
--- What was asked under an Idempotency-Key, and what came of it.
+-- The requests with an Idempotency-Key, and what each created.
 create table requests (
     tenant integer not null,
     key text not null,

@@ -1,6 +1,6 @@
--- Named sets of dates that schedules leave out, and the history of a job by its subject.
+-- Named sets of dates that schedules exclude, and the index of the audit trail by subject.
 
--- What edits of a calendar take turns at. Whoever makes or edits a job that names it holds the row too.
+-- The row's lock serializes edits of the calendar. A transaction that creates or edits a job that names the calendar locks it too.
 create table calendars (
     tenant integer not null,
     name text collate "C" not null,
@@ -11,7 +11,7 @@ create table calendars (
     primary key (tenant, name)
 );
 
--- What a calendar says of the ticks after an instant; the newest few versions.
+-- The newest few versions of each calendar. A version applies to ticks after `valid_from`.
 create table calendar_versions (
     tenant integer not null,
     name text collate "C" not null,

@@ -1,4 +1,4 @@
--- Runs for past ticks, on request. Nodes of the release before know of none of it: they deliver such runs and make none.
+-- Runs for past ticks, on request. Nodes of the previous release deliver such runs, but create none.
 
 create table backfills (
     id uuid primary key,
@@ -9,25 +9,25 @@ create table backfills (
     newest_first boolean not null,
     rate_count integer,
     rate_ms bigint,
-    -- Microseconds: the time that the rate has spent on the runs that were made.
+    -- The time up to which created runs have used the rate, in microseconds.
     spent_until bigint not null default 0,
     payload text,
     total integer not null,
-    -- How many of them have their runs.
+    -- How many of the ticks have a run.
     position integer not null default 0,
-    -- How those of its runs have ended that are over and were counted.
+    -- The ended runs that were counted, by how they ended.
     succeeded integer not null default 0,
     failed integer not null default 0,
     cancelled integer not null default 0,
     state smallint not null default 0,
-    -- Somebody has to look after it: runs are to be made, or some that were made are not over.
+    -- Whether a node must advance it: runs remain to be created, or some have not ended.
     active boolean not null default true,
     created_at bigint not null,
     created_by text not null,
     finished_at bigint,
-    -- Why it was ended before its time.
+    -- Why it was ended early.
     note text,
-    -- Eight bytes each, in the order in which they get their runs.
+    -- The ticks, eight bytes each, in the order in which they get runs.
     ticks bytea not null,
     constraint backfills_rate check ((rate_count is null) = (rate_ms is null)),
     constraint backfills_position check (position <= total),
@@ -38,7 +38,7 @@ create index backfills_job on backfills (job, id);
 create index backfills_active on backfills (job, id) where active;
 create index backfills_over on backfills (finished_at) where not active;
 
--- The runs of backfills that are not known to be over, few of each.
+-- The runs of backfills that are not known to have ended. Each backfill has few of them.
 create table backfill_runs (
     run uuid primary key,
     backfill uuid not null

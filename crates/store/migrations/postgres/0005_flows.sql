@@ -1,5 +1,5 @@
--- Jobs that follow other jobs. Nodes of the release before leave no steps: let a whole cluster have this release before jobs with
--- parents are made.
+-- Jobs that follow other jobs. Nodes of the previous release write no steps, so upgrade all nodes of a cluster before you create
+-- jobs with parents.
 
 -- The edges of live jobs, written with the child's definition under the tenant's lock.
 create table job_parents (
@@ -11,7 +11,7 @@ create table job_parents (
 );
 create index job_parents_parent on job_parents (parent);
 
--- A flow is made when its root has ended. Its graph stays as it was then. Whoever advances it holds the row.
+-- A flow is created when its root has ended, with the graph of that moment. A transaction that advances the flow locks the row.
 create table flows (
     id uuid primary key,
     tenant integer not null,
@@ -22,7 +22,7 @@ create table flows (
     graph text not null
 );
 
--- Ends of runs that flows have not taken in yet. Written by whatever ends the run, removed by the advance.
+-- Ended runs that their flow has not processed. The transaction that ends the run inserts the row; an advance removes it.
 create table flow_steps (
     run uuid primary key,
     flow uuid not null,

@@ -1,8 +1,8 @@
--- Definitions without what has its default value. Only nodes that say so can read them, and they are written when all who
--- live do; see src/postgres/short.rs.
+-- Compact definitions, which leave out fields with default values. A node that can read them sets `reads_short`. They are written
+-- only while all living nodes can read them; see src/postgres/compact.rs.
 alter table leases add column reads_short boolean not null default false;
 
--- Neither table's rows are ever rewritten in place: an index names what a cursor's raise and a change of an epoch change. So the
--- room that was kept free in their pages gained nothing, and was a third of a cursor and a fifth of an epoch.
+-- Raising a cursor or an epoch changes an indexed column, so it is never a HOT update. So the free space in the pages of both
+-- tables had no use. It took 30 % of the pages of cursors, and 20 % of those of epochs.
 alter table epochs set (fillfactor = 100);
 alter table cursors set (fillfactor = 100);

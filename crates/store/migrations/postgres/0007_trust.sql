@@ -1,4 +1,4 @@
--- Step 7: what keeps one row, job, node or client from stopping the others. Each part below names its reason.
+-- Step 7: changes that keep one row, job, node or client from stopping the others. Each part below names its reason.
 
 -- Failed runs, so that a list of them reads no others: one failure among a million successes is found at once. Written by
 -- the settlement that fails a run for good, removed with the run. `error_hash` groups equal errors; null for older runs.
@@ -12,7 +12,8 @@ create table failures (
 create index failures_job on failures (job, run);
 insert into failures (tenant, run, job) select tenant, id, job from runs where state = 3;
 -- Claims of runs whose ids are older than about a minute. Without this table, one run that stays open for hours made every
--- search for claims read all runs from its id on. A claim of a young run is not listed: it lies at or above its lease's `open_from`.
+-- search for claims read all runs from its id on. A claim on a young run is not
+-- listed: its id is at or above its lease's `open_from`.
 create table open_claims (
     run uuid not null primary key,
     job uuid not null,
@@ -24,43 +25,46 @@ create index open_claims_job on open_claims (job);
 create index open_claims_incarnation on open_claims (incarnation, run);
 -- Whether the node reads open_claims. While a node of an earlier release lives, each `open_from` stays at or below every claim.
 alter table leases add column lists_claims boolean not null default false;
--- All claims of the lease below this id are listed, or were made later and are known to their node. A renewal raises `open_from` to it.
+-- All claims of the lease below this id are listed, or were made later and are known to their node. A renewal raises `open_from`
+-- to this id.
 alter table leases add column compared_to uuid;
 -- The process behind a lease: a second process that starts under the name of a living node is refused, and the message names
--- this one. `process` tells it from a later process with the same number. Null for nodes of the release before.
+-- this one. `process` distinguishes it from a later process with the same number. Null for nodes of the previous release.
 alter table leases add column host text;
 alter table leases add column pid bigint;
 alter table leases add column process text;
 
 -- What a node can deliver by its settings, as JSON. A run that the owner of its partition cannot deliver goes to a node that
--- can. Null for nodes of the release before, which get no such runs.
+-- can. Null for nodes of the previous release, which get no such runs.
 alter table leases add column can text;
--- The incarnation that the owner of the partition handed a waiting run to; it counts as in progress, and only that node claims it.
+-- The incarnation to which the owner of the partition has delegated a waiting run. The run counts as in progress, and only that
+-- node claims it.
 alter table waiting add column for_node uuid;
 create index waiting_for_node on waiting (for_node, due_at) where for_node is not null;
 
--- Where a node answers its API: no webhook of any node goes there. Null for nodes of the release before.
+-- The addresses on which a node serves its API. No node sends webhooks to them. Null for nodes of the previous release.
 alter table leases add column listen text;
 
--- How long a lease lives without a renewal. A lease that ends further ahead than this was made while the clock was wrong, and is
--- shortened; else a node that died then would count as alive until the clock gets there. Null: a node of the release before.
+-- How long a lease lasts without a renewal. A lease that ends later than that was renewed while the clock was ahead, and is
+-- shortened. Otherwise a dead node would count as alive until the clock reaches that end. Null for nodes of the previous release.
 alter table leases add column ttl_ms bigint;
 
--- The zone data that a job was planned with last, where that was planned anew for newer data: nodes with older data no longer
--- raise its cursor, which could pass a tick that only the newer data knows. 0: never.
+-- The version of the zone data, if the job was planned again for newer data; otherwise 0. Nodes with older data do not raise its
+-- cursor, because it could pass a tick that only the newer data has.
 alter table epochs add column zone_data bigint not null default 0;
 
--- The first instant, in milliseconds, whose day is not being dropped. Pruning raises it before it looks at the days before it; a
--- redrive locks the row and makes no run in those days, so a run that was answered never goes with its day. A node of the release
--- before does not look here: pruning looks at a day again when it is detached.
+-- The first instant, in milliseconds, whose day is not being dropped. Pruning raises it before it checks the days before it. A
+-- redrive locks the row and creates no run in those days, so an acknowledged run is never dropped with its day. A node of the
+-- previous release does not read it, so pruning checks a day again after detaching it.
 insert into counters (name, value) values ('days_closed', 0);
--- Runs that wait between two attempts, by job: they count as in progress, and among a million waiting runs of one job they were
--- found by reading all of them.
+-- Runs that wait between two attempts, by job. They count as in progress. Without this index, finding them read all waiting runs
+-- of the job.
 create index waiting_tried on waiting (job) where attempts > 0;
 
--- A backlog too long for one transaction: a cancel or an edit marks the job, no marked run is claimed any more, and the marked
--- runs are cancelled (action 1) or moved to where the job stands now (action 2) in batches. Marked are the runs of the job whose
--- `waiting.lot` is at most `up_to`, which is the highest bigint while a cancel waits for claims that began before its mark. Lots only rise, so the sequence must not be cached. Rows of before this step have 0.
+-- Backlogs that are too long for one transaction. A cancel or an edit marks the runs of the job whose `waiting.lot` is at most
+-- `up_to`. Marked runs are not claimed. They are cancelled (action 1), or moved to the job's current target (action 2), in batches.
+-- While a cancel waits for claims that began before its mark, `up_to` is the highest bigint. Lots must only rise, so the sequence
+-- must not be cached. Rows from before this step have lot 0.
 create sequence waiting_lots cache 1;
 alter table waiting add column lot bigint not null default 0;
 alter table waiting alter column lot set default nextval('waiting_lots');
@@ -77,8 +81,8 @@ create table backlog_work (
     constraint backlog_work_action check (action in (1, 2))
 );
 
--- Rows of other tables that a node could not decode: damaged ones, and those of a later release. They are skipped. A node notes
--- each here when it meets it; notes that are not renewed for a day go. `relation` is the table, `key` the row's key as text.
+-- Rows of other tables that a node could not decode: damaged rows, and rows of a later release. Nodes skip them. A node writes a
+-- note when it reads such a row; a note that is not renewed for a day is removed. `relation` is the table, `key` the row's key.
 create table unreadable (
     relation text not null,
     key text not null,

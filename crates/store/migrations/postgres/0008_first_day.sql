@@ -1,4 +1,4 @@
--- Step 8: what a person needs on the first day. Each part below names its reason.
+-- Step 8: what a new user needs on the first day.
 
 -- When a worker last asked for runs of a queue, so that an explanation can name a queue without workers. Each node writes it at
 -- most once in a few seconds per queue. Rows that are older than the history are pruned.

@@ -1,5 +1,5 @@
--- Step 9: nodes that ended during the last day. A lease is removed once its claims are settled, so it cannot tell which nodes
--- there were. One row per node name. A node of an earlier release removes a lease without a row here.
+-- Step 9: nodes that ended during the last day, one row per node name. A lease is removed once its claims are settled, so leases do
+-- not show the nodes of the past. A node of an earlier release removes a lease without inserting a row here.
 create table gone_nodes (
     node text collate "C" not null primary key,
     region text,

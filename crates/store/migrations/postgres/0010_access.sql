@@ -1,5 +1,6 @@
--- Step 10: API tokens, settings of the installation, and who did what from where in the audit trail. A node of an earlier
--- release checks no tokens: the first token is refused while one is alive, and from the first token on none can start.
+-- Step 10: API tokens, settings of the installation, and the origin of each request in the audit trail. A node of an earlier
+-- release checks no tokens. So the first token is refused while such a node is alive, and after the first token such a node
+-- cannot start.
 create table settings (
     name text collate "C" not null primary key,
     value text not null
@@ -28,7 +29,7 @@ create table tokens (
 create unique index tokens_id on tokens (id);
 create index tokens_tenant on tokens (coalesce(tenant, 0), id);
 
--- Rows of earlier releases have none of these: their actors are programs on the server's machine.
+-- The first four columns are null in rows of earlier releases, whose actors are programs on the server's machine.
 alter table audit add column actor_kind text;
 alter table audit add column token_id uuid;
 alter table audit add column ip text;

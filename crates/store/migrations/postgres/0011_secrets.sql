@@ -1,6 +1,6 @@
 -- Step 11: secrets by name. A value is stored encrypted; the keys of the operator are in files outside of the database. A
--- node of an earlier release would send references unchanged: the first secret is refused while one is alive, and from the
--- first secret on none can start.
+-- node of an earlier release would send references unchanged. So the first secret is refused while such a node is alive, and
+-- after the first secret such a node cannot start.
 create table secrets (
     tenant integer not null,
     name text collate "C" not null,
@@ -12,7 +12,7 @@ create table secrets (
     created_by text not null,
     updated_at bigint not null,
     updated_by text not null,
-    previous_until bigint, -- until when the previous version signs too
+    previous_until bigint, -- until when deliveries are also signed with the previous version
     primary key (tenant, name)
 );
 

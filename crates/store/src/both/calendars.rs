@@ -70,7 +70,7 @@ pub(super) async fn list_calendars(
     let list = page::list(sql!("calendars/calendar_list"), "name", "spec").bind(tenant.raw());
     let list = list.bind(after.unwrap_or_default()).bind(rows::limit(limit.saturating_add(1)));
     let (found, more) = page::fetch(&mut read, list, limit, "spec").await?;
-    // Set even if the last row cannot be decoded.
+    // The position of the next page, even if the last row cannot be decoded.
     let next = found.last().filter(|_| more).map(|row| row.try_get("name")).transpose().failed(read.doing)?;
     Ok(Page { items: store.unreadable.each("calendar_versions", &found, rows::calendar), next })
 }

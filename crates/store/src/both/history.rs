@@ -235,7 +235,7 @@ async fn audit_rows(
         None => list,
     };
     let (found, more) = page::fetch(tx, list, limit, "detail").await?;
-    // Set even if the last row cannot be decoded.
+    // The position of the next page, even if the last row cannot be decoded.
     let next = found.last().filter(|_| more).map(|row| row.try_get("id")).transpose().failed(tx.doing)?;
     Ok((found, next))
 }
@@ -309,7 +309,7 @@ pub(super) async fn flow_rows(
     let list = page::list(sql!("flows/flow_list"), "id desc", "graph").bind(tenant.raw());
     let list = list.bind(end.unwrap_or(low)).bind(high).bind(rows::limit(limit.saturating_add(1)));
     let (found, more) = page::fetch(tx, list, limit, "graph").await?;
-    // Set even if the last row cannot be decoded.
+    // The position of the next page, even if the last row cannot be decoded.
     let last = found.last().filter(|_| more).map(|row| rows::run_id(row, "id")).transpose().failed(tx.doing)?;
     Ok((tx.unreadable.each("flows", &found, rows::flow), last.or(end.map(RunId::from_uuid))))
 }

@@ -80,7 +80,7 @@ async fn list(
     let most = rows::limit(limit.saturating_add(1));
     let found = tx.fetch_all(query!("secrets/secret_list", tenant.raw(), after.unwrap_or_default(), most)).await?;
     let names = found.iter().map(|row| row.try_get("name")).collect::<sqlx::Result<Vec<String>>>().failed(tx.doing)?;
-    // Set even if the last row cannot be decoded.
+    // The position of the next page, even if the last row cannot be decoded.
     let next = if found.len() > limit { names.get(limit.saturating_sub(1)).cloned() } else { None };
     let shown = found.get(..limit.min(found.len())).unwrap_or_default();
     Ok(Page { items: tx.unreadable.each("secrets", shown, record), next })
@@ -132,7 +132,7 @@ fn key(row: &DbRow) -> rows::Decoded<KeyRecord> {
     Ok(KeyRecord { mark, created_at: rows::at(row, "created_at")?, needed: row.try_get("needed")? })
 }
 
-/// The rules of those of the named secrets that exist.
+/// The rules of the named secrets. Leaves out names that do not exist.
 pub(super) async fn named(tx: &mut DbTx, tenant: TenantId, names: &[String]) -> Result<Vec<NamedSecret>> {
     if names.is_empty() {
         return Ok(Vec::new());

@@ -78,7 +78,7 @@ impl TokenStore for DbStore {
     }
 }
 
-/// The tenant as the index has it: 0 for tokens of no tenant.
+/// The tenant in the form of the index: 0 for tokens without a tenant.
 fn owner_key(owner: TokenOwner) -> i32 {
     owner.map_or(0, TenantId::raw)
 }
@@ -95,7 +95,7 @@ async fn list(
     let found = tx.fetch_all(query!("tokens/list_tokens", owner_key(owner), after, most)).await?;
     let ids = found.iter().map(|row| row.try_get("id").map(TokenId::from_uuid));
     let ids = ids.collect::<sqlx::Result<Vec<_>>>().failed(tx.doing)?;
-    // Set even if the last row cannot be decoded.
+    // The position of the next page, even if the last row cannot be decoded.
     let next = if found.len() > limit { ids.get(limit.saturating_sub(1)).copied() } else { None };
     let shown = found.get(..limit.min(found.len())).unwrap_or_default();
     Ok(Page { items: tx.unreadable.each("tokens", shown, decode), next })

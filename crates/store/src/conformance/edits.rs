@@ -36,7 +36,7 @@ macro_rules! conformance_edits {
             an_edit_to_an_at_that_has_passed_is_refused,
             an_edit_to_an_at_that_has_just_passed_records_its_tick,
             an_edit_to_an_at_that_is_already_recorded_is_refused,
-            x_is_not_before_the_last_recorded_tick_when_the_clock_goes_back,
+            effective_at_is_not_before_the_last_recorded_tick_when_the_clock_goes_back,
             ticks_already_recorded_are_not_recorded_again_by_an_edit,
             an_edit_skips_due_ticks_that_overlap_an_open_run,
             an_edit_records_a_long_backlog_as_ranges,
@@ -226,7 +226,7 @@ pub async fn an_edit_to_an_at_that_is_already_recorded_is_refused(bench: &Bench)
     assert_eq!((bench.version("j").await.raw(), bench.cursor(&job).await.is_some()), (1, true), "nothing was written");
 }
 
-pub async fn x_is_not_before_the_last_recorded_tick_when_the_clock_goes_back(bench: &Bench) {
+pub async fn effective_at_is_not_before_the_last_recorded_tick_when_the_clock_goes_back(bench: &Bench) {
     let (lease, job) = (bench.join("a", 1).await, bench.create(spec("j")).await);
     bench.go(50);
     let rows = (1..=5).map(|n| tick(&job, n * 10, Fate::Skip(SkipReason::Overlap))).collect();

@@ -29,8 +29,8 @@ macro_rules! conformance_flow_pruning {
             a_flow_is_kept_while_one_of_its_runs_is_kept,
             a_flow_is_kept_while_its_root_is_kept,
             a_running_rerun_is_not_pruned,
-            an_old_flow_goes_and_a_newer_one_stays,
-            a_flow_that_goes_on_keeps_only_its_own_runs,
+            an_old_flow_is_removed_and_a_newer_one_is_kept,
+            a_flow_in_progress_keeps_only_its_own_runs,
         }
     };
 }
@@ -59,7 +59,7 @@ pub async fn an_old_flow_is_pruned_with_its_runs(bench: &Bench) {
     assert_eq!(advance(bench).await, 0);
 }
 
-pub async fn an_old_flow_goes_and_a_newer_one_stays(bench: &Bench) {
+pub async fn an_old_flow_is_removed_and_a_newer_one_is_kept(bench: &Bench) {
     const LATER: i64 = 3 * 86_400;
     let (x, _) = (bench.create(spec("x")).await, bench.create(after("y", &["x"])).await);
     let (_, lease, root) = diamond(bench).await;
@@ -180,7 +180,7 @@ pub async fn a_flow_is_kept_while_its_root_is_kept(bench: &Bench) {
     assert_eq!(flow(bench, root.id).await.id, root.id, "the last run of a live job is kept");
 }
 
-pub async fn a_flow_that_goes_on_keeps_only_its_own_runs(bench: &Bench) {
+pub async fn a_flow_in_progress_keeps_only_its_own_runs(bench: &Bench) {
     let other = bench.create(spec("other")).await;
     let (_, lease, root) = diamond(bench).await;
     let old = bench.claimed(&lease, &other, 10).await;

@@ -31,8 +31,8 @@ macro_rules! conformance_flows {
             a_flow_that_starts_many_jobs_does_so_in_several_transactions,
             giving_up_a_flow_skips_its_next_jobs_with_reason_error,
             a_run_outside_every_flow_leaves_no_step,
-            a_run_that_ends_leaves_a_step_in_its_own_flow_alone,
-            a_step_that_opens_no_flow_is_forgotten_alone,
+            a_run_that_ends_leaves_a_step_only_in_its_own_flow,
+            a_step_that_opens_no_flow_is_removed_and_no_other_step_is,
         }
     };
 }
@@ -259,7 +259,7 @@ pub async fn a_run_outside_every_flow_leaves_no_step(bench: &Bench) {
     );
 }
 
-pub async fn a_run_that_ends_leaves_a_step_in_its_own_flow_alone(bench: &Bench) {
+pub async fn a_run_that_ends_leaves_a_step_only_in_its_own_flow(bench: &Bench) {
     let ([a, ..], lease, root) = diamond(bench).await;
     bench.settle(&root, Verdict::Failed).await;
     advance(bench).await;
@@ -268,7 +268,7 @@ pub async fn a_run_that_ends_leaves_a_step_in_its_own_flow_alone(bench: &Bench) 
     assert_eq!(bench.store.flows_with_steps(None, 10).await.unwrap(), [second.id]);
 }
 
-pub async fn a_step_that_opens_no_flow_is_forgotten_alone(bench: &Bench) {
+pub async fn a_step_that_opens_no_flow_is_removed_and_no_other_step_is(bench: &Bench) {
     let (x, _) = (bench.create(spec("x")).await, bench.create(after("y", &["x"])).await);
     let (_, lease, root) = diamond(bench).await;
     let alone = bench.claimed(&lease, &x, 10).await;

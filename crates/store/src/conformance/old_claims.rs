@@ -32,7 +32,7 @@ macro_rules! conformance_old_claims {
             listed_claims_come_in_pages,
             a_lost_lease_lists_nothing,
             an_old_claim_is_not_pruned,
-            a_listed_claim_on_a_run_that_is_over_does_not_keep_the_run,
+            a_listed_claim_on_an_ended_run_does_not_keep_the_run,
         }
     };
 }
@@ -291,7 +291,7 @@ pub async fn an_old_claim_is_not_pruned(bench: &Bench) {
     assert_eq!(bench.run(open.id).await.state, State::Succeeded);
 }
 
-pub async fn a_listed_claim_on_a_run_that_is_over_does_not_keep_the_run(bench: &Bench) {
+pub async fn a_listed_claim_on_an_ended_run_does_not_keep_the_run(bench: &Bench) {
     let (lease, job) = (bench.join("a", 1).await, bench.create(overlapping("j")).await);
     bench.go(20);
     let (old, last) = (bench.claimed(&lease, &job, 10).await, bench.claimed(&lease, &job, 20).await);

@@ -33,7 +33,7 @@ macro_rules! conformance_pruning {
             old_ranges_go_and_newer_ones_stay,
             a_range_that_the_cursor_has_not_passed_stays,
             a_deleted_job_stays_while_a_range_of_it_is_left,
-            a_deleted_job_goes_alone,
+            the_removal_of_a_deleted_job_changes_no_other_job,
         }
     };
 }
@@ -189,7 +189,7 @@ pub async fn a_deleted_job_stays_while_a_range_of_it_is_left(bench: &Bench) {
     assert_eq!(bench.store.prune(s(NEXT_DAY), 1).await.unwrap().jobs, 1);
 }
 
-pub async fn a_deleted_job_goes_alone(bench: &Bench) {
+pub async fn the_removal_of_a_deleted_job_changes_no_other_job(bench: &Bench) {
     let (lease, deleted) = (bench.join("a", 1).await, bench.create(spec("deleted")).await);
     let other = bench.create(spec("other")).await;
     bench.edit("deleted", Change::Delete).await;

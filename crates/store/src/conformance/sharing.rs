@@ -46,10 +46,10 @@ macro_rules! conformance_sharing {
             the_claims_of_a_live_node_are_not_lost,
             two_nodes_record_a_tick_once,
             a_run_is_claimed_by_one_of_two_nodes,
-            only_the_due_runs_named_are_handed_over,
-            no_run_is_handed_to_a_node_that_left_was_replaced_or_is_about_to_stop,
-            a_run_that_was_handed_to_a_living_node_stays_there,
-            a_node_leaves_or_stops_alone,
+            only_the_named_due_runs_are_delegated,
+            no_run_is_delegated_to_a_node_that_left_was_replaced_or_is_about_to_stop,
+            a_run_that_was_delegated_to_a_living_node_stays_delegated,
+            a_node_that_leaves_or_stops_affects_no_other_node,
             a_run_is_claimed_only_in_the_partitions_named,
             a_node_that_has_compared_its_claims_raises_no_bound_of_another_node,
         }
@@ -367,7 +367,7 @@ pub async fn a_run_is_delegated_only_to_a_live_node_and_only_by_the_owner(bench:
     assert_eq!(bench.due(&a).await, [run]);
 }
 
-pub async fn only_the_due_runs_named_are_handed_over(bench: &Bench) {
+pub async fn only_the_named_due_runs_are_delegated(bench: &Bench) {
     let (a, b) = two(bench).await;
     let target = TargetSpec::Queue(QueueTarget { name: "q".into() });
     let (job, queued) =
@@ -387,7 +387,7 @@ pub async fn only_the_due_runs_named_are_handed_over(bench: &Bench) {
     assert!(hand(&[of_queue]).await.is_empty(), "a worker claims it");
 }
 
-pub async fn no_run_is_handed_to_a_node_that_left_was_replaced_or_is_about_to_stop(bench: &Bench) {
+pub async fn no_run_is_delegated_to_a_node_that_left_was_replaced_or_is_about_to_stop(bench: &Bench) {
     let (a, left) = two(bench).await;
     let (stops, replaced) = (bench.join("c", 3).await, bench.join("d", 4).await);
     let job = bench.create(spec("j")).await;
@@ -403,13 +403,13 @@ pub async fn no_run_is_handed_to_a_node_that_left_was_replaced_or_is_about_to_st
     assert_eq!(bench.due(&a).await, [run]);
 }
 
-pub async fn a_run_that_was_handed_to_a_living_node_stays_there(bench: &Bench) {
+pub async fn a_run_that_was_delegated_to_a_living_node_stays_delegated(bench: &Bench) {
     let (a, b, _, run) = handed_over(bench).await;
     bench.store.load_lost(&a, 10).await.unwrap();
     assert_eq!((bench.due(&a).await, handed_to(bench, &b).await), (vec![], vec![run]));
 }
 
-pub async fn a_node_leaves_or_stops_alone(bench: &Bench) {
+pub async fn a_node_that_leaves_or_stops_affects_no_other_node(bench: &Bench) {
     let (a, b) = two(bench).await;
     let c = bench.join("c", 3).await;
     bench.store.retire(&c).await.unwrap();

@@ -37,7 +37,7 @@ macro_rules! conformance_ticks {
             rows_of_several_ticks_of_one_job_are_recorded_in_order,
             batches_of_every_kind_need_the_lease_the_epoch_and_the_cursor,
             a_batch_with_several_ticks_of_a_job_records_each_under_its_own_plan,
-            of_a_batch_only_what_was_not_born_claimed_waits,
+            only_runs_of_a_batch_that_are_not_born_claimed_wait,
         }
     };
 }
@@ -201,7 +201,7 @@ pub async fn a_lost_lease_records_nothing(bench: &Bench) {
 /// A store may have a statement for each kind: born claimed, waiting, several ticks of a job.
 pub async fn batches_of_every_kind_need_the_lease_the_epoch_and_the_cursor(bench: &Bench) {
     let (lease, job) = (bench.join("a", 1).await, bench.create(overlapping("j")).await);
-    // Its epoch is that of another job.
+    // A paused job, whose epoch is wrong for `job`.
     let other = bench.create(spec("other")).await;
     bench.edit("other", pause()).await;
     let epochs = [2, bench.epoch(&other).await];
@@ -249,7 +249,7 @@ pub async fn a_batch_with_several_ticks_of_a_job_records_each_under_its_own_plan
     assert_eq!(recorded, [[RowAnswer::Inserted], [RowAnswer::Inserted], [RowAnswer::Stale]]);
     let runs: Vec<_> = bench.history(&job).await.iter().map(|run| (run.tenant, run.job)).collect();
     assert_eq!(runs, [(TENANT, job.id); 2], "not of {}", other.tenant.raw());
-    // What is on the record does not wait anew.
+    // Recorded runs that were claimed do not wait again.
     let due = bench.due(&lease).await;
     bench.claim(&lease, due[0]).await;
     bench.claim(&lease, due[1]).await;
@@ -258,7 +258,7 @@ pub async fn a_batch_with_several_ticks_of_a_job_records_each_under_its_own_plan
     assert!(bench.due(&lease).await.is_empty());
 }
 
-pub async fn of_a_batch_only_what_was_not_born_claimed_waits(bench: &Bench) {
+pub async fn only_runs_of_a_batch_that_are_not_born_claimed_wait(bench: &Bench) {
     let lease = bench.join("a", 1).await;
     let (claimed, waits) = (bench.create(spec("claimed")).await, bench.create(spec("waits")).await);
     bench.go(10);

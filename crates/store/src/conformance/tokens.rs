@@ -37,7 +37,7 @@ macro_rules! conformance_tokens {
             token_changes_have_audit_rows,
             a_refused_token_changes_nothing,
             a_reset_opens_the_api_and_keeps_the_tokens,
-            a_first_token_after_a_reset_replaces_one_of_its_name,
+            a_first_token_after_a_reset_replaces_a_token_of_the_same_name,
             a_node_creates_its_tokens_until_an_operator_creates_one,
             the_key_of_run_tokens_is_stored_once,
             a_denied_request_has_an_audit_row,
@@ -402,7 +402,7 @@ pub async fn a_reset_opens_the_api_and_keeps_the_tokens(bench: &Bench) {
     assert!(bench.store.auth_required().await.unwrap());
 }
 
-pub async fn a_first_token_after_a_reset_replaces_one_of_its_name(bench: &Bench) {
+pub async fn a_first_token_after_a_reset_replaces_a_token_of_the_same_name(bench: &Bench) {
     create(bench, new(1, Role::Admin)).await;
     create(bench, new(2, Role::Admin)).await;
     bench.store.reset_access(&actor()).await.unwrap();

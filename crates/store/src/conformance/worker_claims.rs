@@ -27,7 +27,7 @@ macro_rules! conformance_worker_claims {
             a_heartbeat_and_a_log_affect_only_the_named_run,
             a_settlement_ends_the_claim_and_its_repeat_is_stale,
             a_returned_claim_waits_in_its_queue_again_and_spends_no_attempt,
-            a_returned_run_keeps_its_place_in_the_queue,
+            a_returned_run_keeps_its_position_in_the_queue,
             a_returned_run_of_a_serial_job_is_still_the_first,
             a_returned_late_run_waits_behind_runs_that_are_on_time,
             a_worker_learns_of_a_cancel_at_its_next_heartbeat,
@@ -37,7 +37,7 @@ macro_rules! conformance_worker_claims {
             a_success_is_accepted_only_from_the_current_claim,
             a_run_times_out_despite_heartbeats,
             a_log_grows_and_keeps_its_end,
-            a_long_log_and_an_output_say_how_much_is_missing,
+            a_long_log_and_an_output_state_how_much_is_missing,
             a_cancelled_run_keeps_the_log_of_its_worker,
             a_log_is_stored_only_on_its_own_run,
             a_run_claimed_by_a_worker_is_never_pruned,
@@ -123,7 +123,7 @@ pub async fn a_returned_claim_waits_in_its_queue_again_and_spends_no_attempt(ben
     assert_eq!(one(bench).await.id, other.id);
 }
 
-pub async fn a_returned_run_keeps_its_place_in_the_queue(bench: &Bench) {
+pub async fn a_returned_run_keeps_its_position_in_the_queue(bench: &Bench) {
     let (lease, job) = joined(bench, queued(overlapping("j"))).await;
     bench.go(40);
     backlog(bench, &lease, &job, 3).await;
@@ -296,7 +296,7 @@ pub async fn a_log_grows_and_keeps_its_end(bench: &Bench) {
     assert_eq!(log().await, None);
 }
 
-pub async fn a_long_log_and_an_output_say_how_much_is_missing(bench: &Bench) {
+pub async fn a_long_log_and_an_output_state_how_much_is_missing(bench: &Bench) {
     let (lease, job) = joined(bench, queued(overlapping("j"))).await;
     bench.go(20);
     backlog(bench, &lease, &job, 2).await;

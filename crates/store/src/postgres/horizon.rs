@@ -183,7 +183,7 @@ async fn recent(tx: &mut DbTx, jobs: &[JobRow], lowest: RunId) -> Result<Recent>
     // job.
     let youngest: Option<Uuid> = tx.optional_scalar(query!("horizon/youngest_run")).await?;
     let Some(youngest) = youngest else { return Ok(Recent::default()) };
-    // A job without further ticks has no rows from there on.
+    // A job without further ticks gets the highest bound, so none of its rows are read as ticks.
     let low: Vec<RunId> =
         jobs.iter().map(|row| row.cursor.map_or_else(|| RunId::floor(DbTime::MAX), RunId::floor)).collect();
     let from = low.iter().copied().min().map_or(lowest, |low| low.min(lowest));

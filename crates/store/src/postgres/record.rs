@@ -1,5 +1,5 @@
-//! Records ticks. A batch is one statement. Only if some of its rows were left out does a second statement ask which
-//! and why. On a duplicate key the plain insert fails and is retried with `ON CONFLICT DO NOTHING`, which is slower.
+//! Records ticks. A batch is one statement. Only if some of its rows were left out does a second statement read which
+//! rows and why. On a duplicate key the plain insert fails and is retried with `ON CONFLICT DO NOTHING`, which is slower.
 //! The slower form also serves the rare batch with several ticks of one job, because the plain form would judge each of
 //! them on its own.
 

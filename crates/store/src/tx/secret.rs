@@ -61,7 +61,7 @@ pub async fn put_secret<T: SecretTx + ?Sized>(
     tx.lock_secret(tenant, &name).await?;
     let mut was = tx.find_secret(tenant, &name).await?;
     if was.is_none() {
-        // Nothing was there to lock. The tenant's lock serializes the creation of secrets.
+        // A secret that does not exist has no row to lock. So the tenant's lock serializes the creation of secrets.
         tx.lock_tenant(tenant).await?;
         was = tx.find_secret(tenant, &name).await?;
     }

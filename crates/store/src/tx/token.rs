@@ -87,7 +87,7 @@ pub async fn create_token<T: TokenTx + ?Sized>(
     if required && !named.is_empty() {
         return Err(conflict(&format!("a token named {:?} exists; choose another name, or revoke it", new.name)));
     }
-    // After a reset, the first token replaces one of its name.
+    // After a reset, the first token replaces a valid token of the same name.
     end_all(tx, &named).await?;
     if !required {
         close(tx, actor).await?;
@@ -126,7 +126,7 @@ async fn end_all<T: TokenTx + ?Sized>(tx: &mut T, tokens: &[TokenId]) -> Result<
     Ok(())
 }
 
-/// From now on every request needs a credential. Nodes that do not check would serve requests without one.
+/// From now on every request needs a credential. Refused while nodes are alive that do not check tokens.
 async fn close<T: TokenTx + ?Sized>(tx: &mut T, actor: &Actor) -> Result<()> {
     let unchecking = tx.unchecking_nodes().await?;
     if !unchecking.is_empty() {
@@ -252,7 +252,7 @@ pub async fn rotate_token<T: TokenTx + ?Sized>(
         return Err(StoreError::QuotaFull { what: "tokens", max });
     }
     let fresh = record(new, old.name.clone(), old.grant.clone(), old.allowed_ips.clone(), actor, now);
-    // The same lifetime. That of a token that was itself rotated out is shortened.
+    // The same lifetime as the old token. `check` has refused a token that was rotated before, whose lifetime is shorter.
     let expires_at = old.expires_at.map(|at| now.plus(at.since(old.created_at)));
     let token = TokenRecord { expires_at, rotated_from: Some(id), ..fresh };
     tx.insert_token(&token).await?;

@@ -9,7 +9,7 @@ use everytick_store::{
 use sqlx::{ConnectOptions as _, sqlite::SqliteConnectOptions};
 use uuid::Uuid;
 
-/// The marks of a backlog stay behind, so none of its runs may be copied as waiting.
+/// The move does not copy the marks of a backlog, so it must copy none of the marked runs as waiting.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_move_first_cancels_the_rest_of_a_cancelled_backlog() {
     let folder = tempfile::tempdir().unwrap();

@@ -32,7 +32,7 @@ pub(super) struct Budget {
     rate: Option<(Rate, i64)>,
 }
 
-/// Reads the limits of the queue with this statement, then the clock and what is claimed.
+/// Reads the limits of the queue with this statement, then the clock and the number of claimed runs.
 pub(super) async fn budget(tx: &mut DbTx, ask: &ClaimQueue, statement: Query<'_>) -> Result<Budget> {
     let found = tx.fetch_optional(statement).await?;
     let now = tx.read_clock().await?;
@@ -100,7 +100,7 @@ pub(super) async fn load(
     Ok(gone)
 }
 
-/// The claims on these runs, in the order of the choice.
+/// The claims on the claimed runs, in the order of `chosen`.
 pub(super) fn claims(
     tx: &DbTx,
     ask: &ClaimQueue,
@@ -117,12 +117,13 @@ pub(super) fn claims(
     claimed.into_iter().filter_map(claim).collect()
 }
 
-/// Begins the claim on one run of several.
+/// Begins a savepoint for the claim on one of several runs.
 pub(super) async fn begin_one(tx: &mut DbTx) -> Result<()> {
     sqlx::raw_sql("savepoint one").execute(&mut *tx.tx).await.failed(tx.doing).map(drop)
 }
 
-/// Ends it. A run that cannot be claimed is noted, and later claims leave it out.
+/// Ends the savepoint. If the run cannot be claimed because of its data, undoes the claim and notes the run, so that later claims
+/// leave it out.
 pub(super) async fn end_one(
     tx: &mut DbTx,
     run: RunId,

@@ -20,7 +20,7 @@ use super::{
     guards::{run, waits_for_a_lock, waits_or_ends},
 };
 
-/// A join reads the leases of its name only when they are locked, so a renewal that was under way counts (`lock_name`).
+/// A join reads the leases of its name only after it has locked them, so a renewal that was under way counts (`lock_name`).
 #[tokio::test]
 async fn a_name_stays_with_a_lease_whose_renewal_was_under_way() {
     let opened = bench().await;
@@ -36,7 +36,7 @@ async fn a_name_stays_with_a_lease_whose_renewal_was_under_way() {
     assert!(matches!(refused, Err(StoreError::NodeNameTaken(_))), "{refused:?}");
 }
 
-/// A settlement that puts a run back judges the run only when it is locked (`lock_settled`).
+/// A settlement that puts a run back reads the run only after it has locked it (`lock_settled`).
 #[tokio::test]
 async fn a_run_whose_cancel_was_under_way_is_not_put_back() {
     let opened = bench().await;
@@ -54,8 +54,8 @@ async fn a_run_whose_cancel_was_under_way_is_not_put_back() {
     assert_eq!(bench.run(claimed.id).await.state, State::Cancelled);
 }
 
-/// An addition to a log reads the log only when the claim is locked, so an addition that was under way is kept
-/// (`worker_log_lock`).
+/// A transaction that appends to a log reads the log only after it has locked the claim. So an addition that was in progress is
+/// kept (`worker_log_lock`).
 #[tokio::test]
 async fn an_addition_to_a_log_keeps_one_that_was_under_way() {
     let opened = bench().await;
@@ -78,8 +78,8 @@ fn ask(limit: usize) -> ClaimQueue {
     ClaimQueue { tenant: TENANT, queue: "q".into(), worker: "w".into(), limit, lease: Span::seconds(30) }
 }
 
-/// The runs that a claim from the queue `q` takes. It reads the queue, and another session commits this change before it
-/// has locked the job of what it has read.
+/// The runs that a claim from the queue `q` gets. Another session commits this change after the claim has read the queue, and
+/// before the claim has locked the job.
 async fn claimed_during(opened: &Opened, change: &str) -> Vec<RunId> {
     let mut edit = opened.connect().await;
     run(&mut edit, "begin; select from epochs for update").await;
@@ -237,7 +237,7 @@ async fn a_change_of_the_queue_waits_for_the_settlement_of_an_old_claim() {
     assert_eq!(queue, "other");
 }
 
-/// Nothing while another session has this lock, and the waiting run after that.
+/// Checks that a worker claims nothing while another session has this lock, and claims the waiting run afterwards.
 async fn claims_nothing_beside(opened: &Opened, lock: &str) {
     let mut session = opened.connect().await;
     run(&mut session, &format!("begin; {lock}")).await;
@@ -246,7 +246,7 @@ async fn claims_nothing_beside(opened: &Opened, lock: &str) {
     assert_eq!(opened.store.claim_queue(&ask(1)).await.unwrap().claims.len(), 1);
 }
 
-/// Another claim may be about to use up what the job allows (`epochs_guarded`, and `epochs_guarded_free` when the first has
+/// Another claim may be about to use the last run that the job allows (`epochs_guarded`, and `epochs_guarded_free` when the first has
 /// waited for too long).
 #[tokio::test]
 async fn a_job_that_limits_its_runs_is_left_out_while_another_claim_has_it_locked() {

@@ -131,7 +131,7 @@ async fn a_locked_run_is_not_claimed_and_the_others_are() {
 }
 
 #[tokio::test]
-async fn a_locked_run_is_not_handed_to_another_node_and_the_others_are() {
+async fn a_locked_run_is_not_delegated_and_the_others_are() {
     let opened = bench().await;
     let bench = &opened.bench;
     let (lease, other) = (bench.join("a", 1).await, bench.join("b", 2).await);

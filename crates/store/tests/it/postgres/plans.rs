@@ -112,7 +112,7 @@ async fn no_statement_scans_a_table_that_grows() {
 /// Plans are cached. A plan made in the first moments of a day, or of a database, stays for a minute or more. A scan of
 /// all runs of the day is cheap then, and takes seconds per batch soon after.
 #[tokio::test]
-async fn plans_made_while_the_day_is_young_find_runs_by_their_keys() {
+async fn plans_made_for_a_table_with_few_rows_find_runs_by_their_keys() {
     let (_database, mut look) = migrated().await;
     let forms = [
         ("claim", include_str!("../../../src/postgres/sql/claim/claim.sql")),

@@ -1,4 +1,4 @@
-//! The first secret in a cluster: a node that does not fill in references would send them unchanged.
+//! The first secret in a cluster. It is refused while a node is alive that would send references unchanged.
 
 use everytick_domain::{
     ids::Version,

@@ -1,4 +1,4 @@
-//! The first token in a cluster: a node that checks no tokens would serve everybody.
+//! The first token in a cluster. It is refused while a node is alive that checks no tokens.
 
 use everytick_domain::{
     access::{Grant, Lifetime, Token},

@@ -1,4 +1,4 @@
--- Requires a release that checks tokens from now on, if every request needs a credential. Scans schema_steps and settings, small
+-- If every request needs a credential, requires from now on a release that checks tokens. Scans schema_steps and settings, small
 -- tables.
 update schema_steps set works_from = step
  where name = 'access' and works_from < step
