@@ -29,7 +29,7 @@ use everytick_store::{
 #[async_trait]
 impl FlowStore for SimStore {
     async fn flows_with_steps(&self, after: Option<RunId>, limit: usize) -> Result<Vec<RunId>> {
-        // No call and so no fault: a history without flows is the same as without this loop.
+        // Not through `call!`, so no fault applies. A seed without flows gives the same history as without this loop.
         if self.inspect(|db| db.steps.is_empty()) {
             return Ok(Vec::new());
         }

@@ -34,13 +34,14 @@ pub use db::{Db, RangeRow, RunRow};
 pub use faults::{Call, Fate, Faults, NoFaults, Point, Row};
 pub use journal::Entry;
 
-/// One node's connection to the simulated database. Clones with [`SimStore::connect`] share the database.
+/// One node's connection to the simulated database. [`SimStore::connect`] opens another connection to the same database.
 pub struct SimStore {
     db: Arc<Mutex<Db>>,
     clock: Arc<dyn WallClock>,
     faults: Arc<dyn Faults>,
     partitions: u16,
-    /// Set for a connection with false answers, which give its node every partition: the incarnation that joined through it.
+    /// Set for a connection with false answers, by which its node owns every partition. Contains the incarnation that joined
+    /// through the connection.
     lied_to: Option<Arc<Mutex<Option<Incarnation>>>>,
 }
 

@@ -283,7 +283,7 @@ impl Db {
         }
     }
 
-    /// Claims of this incarnation on runs below this id are listed; claims from it on need not be.
+    /// The `open_from` of this incarnation's lease. Claims on runs below it are listed; other claims need not be.
     pub(super) fn open_from(&self, incarnation: Incarnation) -> Option<RunId> {
         self.leases.values().find(|row| row.incarnation == incarnation).map(|row| row.open_from)
     }

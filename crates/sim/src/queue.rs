@@ -103,7 +103,7 @@ impl QueueStore for SimStore {
         call!(self, Read, [from], |db, now| Ok(db.list_queues(tenant, &from, limit, now)))
     }
     async fn note_asked(&self, tenant: TenantId, queue: &str, worker: &str) -> Result<bool> {
-        // No call and so no fault: it changes no run, and a history is the same with and without it.
+        // Not through `call!`, so no fault applies. The note changes no run, so a seed gives the same history with and without it.
         let (key, mut db) = ((tenant, queue.to_owned()), self.lock());
         let exists = db.has_queue(&key);
         if exists {
