@@ -135,7 +135,7 @@ def leave(*_):
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
     def send_leave():
-        for _ in range(40):  # the first request may overtake the claim that it ends
+        for _ in range(40):  # the first request may arrive before the claim that it ends
             try:
                 post(f"queues/{QUEUE}/leave", {"worker": WORKER})
             except OSError:

@@ -431,7 +431,7 @@ fn workers_survive_a_restart_of_the_server() {
         let run = ended_as(&server, id, "succeeded");
         assert_eq!(run["attempt"], 1, "{run}");
     }
-    worker.wait_for_line(&format!("the server at {url} answers after "));
+    worker.wait_for_line(&format!("the server at {url} answers again after "));
     for job in ["emails", "reports"] {
         let next = trigger(&server, job);
         ended_as(&server, &next, "succeeded");

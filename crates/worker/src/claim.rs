@@ -17,12 +17,12 @@ use crate::{
 const CLAIM_WAIT: Duration = Duration::from_secs(10);
 /// The server's limit for one claim.
 const CLAIM_RUNS_MAX: usize = 100;
-/// How often a stopping worker ends its wait. A first request may overtake the claim that it ends.
+/// How often a stopping worker asks the server to end the wait of its claim. The first such request may arrive before the claim.
 const LEAVE_EVERY: Duration = Duration::from_millis(250);
 /// How long a stopping worker waits for the answer to its claim. Behind a proxy, the request that ends the wait may reach another
 /// node, and the claim then waits its full time.
 const ANSWER_FOR: Duration = Duration::from_secs(15);
-/// How long the worker tries to return a run. It waits again after 30 s in any case.
+/// How long the worker tries to return a run. If it fails, the run waits again when its claim expires, after 30 s.
 const RETURN_FOR: Duration = Duration::from_secs(15);
 
 impl Worker {

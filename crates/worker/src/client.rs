@@ -268,7 +268,7 @@ impl Client {
     }
 }
 
-/// The innermost cause: the outer ones repeat the URL. Without the number that the operating system gives it.
+/// The innermost cause, because the outer ones repeat the URL. Leaves out the number of an error of the operating system.
 fn reason(error: &reqwest::Error) -> String {
     if error.is_timeout() {
         return "no answer in time".to_owned();

@@ -117,7 +117,9 @@ impl fmt::Display for Event<'_> {
             Self::UnknownQueue { queue } => write!(f, "no job uses queue {queue}; waiting until one does"),
             Self::Refused { error } => OneLine(error).fmt(f),
             Self::ServerLost { server, error } => write!(f, "waiting for the server at {server}: {error}"),
-            Self::ServerBack { server, after } => write!(f, "the server at {server} answers after {}", Took(after)),
+            Self::ServerBack { server, after } => {
+                write!(f, "the server at {server} answers again after {}", Took(after))
+            }
             Self::Claimed { run } => write!(f, "{}claimed, attempt {}", Of(run), run.attempt),
             Self::Settled { run, state: "waiting", due_at, error, took } => {
                 let error = error.unwrap_or_default();

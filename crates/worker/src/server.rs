@@ -1,5 +1,5 @@
-//! The way to a server: its address, the certificates for TLS, and what a failed connection means. Workers and the command line
-//! use the same.
+//! How to reach a server: its address, the certificates for TLS, and what a failed connection means. Workers and the command line
+//! use this code.
 
 use std::{
     error::Error,
@@ -183,7 +183,7 @@ impl Server {
         }
     }
 
-    /// What to change when a server answers a plain request that it expects TLS. Reads the answer.
+    /// What to change if the answer to a plain HTTP request states that the server expects TLS; otherwise `None`. Reads the answer.
     pub async fn expects_tls(&self, status: StatusCode, response: Response) -> Option<String> {
         if self.url.scheme() != "http" || status != StatusCode::BAD_REQUEST {
             return None;
