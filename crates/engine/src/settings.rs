@@ -246,7 +246,7 @@ pub(crate) const WAITING_CLAIMS_MAX: usize = 10_000;
 /// The timeout of the statement that stores when a worker last asked for runs of a queue. The worker's claim waits for
 /// it.
 pub(crate) const ASKED_NOTE_TIMEOUT: Duration = Duration::from_secs(1);
-/// Most queues for which a node remembers when it last sent this statement.
+/// Maximum number of queues for which a node remembers when it last sent this statement.
 pub(crate) const ASKED_QUEUES_MAX: usize = 10_000;
 /// How often queues are polled for waiting workers when no hint came.
 pub(crate) const QUEUE_POLL: Duration = Duration::from_millis(200);

@@ -14,9 +14,9 @@ use everytick_store::{Result, Store, StoreError, TokenRecord};
 use futures::{FutureExt as _, future::BoxFuture};
 use tokio::sync::oneshot;
 
-/// Most tokens of one query.
+/// Maximum number of tokens in one query.
 const BATCH_MAX: usize = 500;
-/// Most tokens that wait for a query.
+/// Maximum number of tokens that wait for a query.
 const WAITING_MAX: usize = 20_000;
 /// A request waits at most this long for its token.
 const LOOKUP_MAX: Duration = Duration::from_secs(5);

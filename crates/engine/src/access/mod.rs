@@ -30,7 +30,7 @@ pub const CACHED_FOR: Duration = Duration::from_secs(5);
 pub const VALID_CHECK_EVERY: Duration = Duration::from_secs(1);
 /// The time between two queries for tokens that are probably guesses.
 const GUESSES_PAUSE: Duration = Duration::from_millis(20);
-/// Most tokens in the cache of a node.
+/// Maximum number of tokens in the cache of a node.
 const CACHED_MAX: usize = 10_000;
 
 /// The valid token of a request.

@@ -38,7 +38,7 @@ pub struct WorkRequest {
     pub tenant: TenantId,
     pub queue: String,
     pub worker: String,
-    /// Most runs to claim.
+    /// Maximum number of runs to claim.
     pub limit: usize,
     /// How long to wait if the queue is empty.
     pub wait: Duration,

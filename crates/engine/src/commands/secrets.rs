@@ -14,7 +14,7 @@ use zeroize::Zeroizing;
 use super::Commands;
 use crate::secrets::{Sealed, Vault};
 
-/// How often a change is repeated because another process has changed the secret meanwhile.
+/// How often a change is tried, because another process may change the secret at the same time.
 const TRIES_MAX: usize = 5;
 const DOING: &str = "set the secret";
 
@@ -35,7 +35,7 @@ impl fmt::Debug for SecretRequest {
 }
 
 impl Commands {
-    /// The commands of a process with operator keys.
+    /// The same commands, with the operator keys of this process.
     #[must_use]
     pub fn with_vault(self, vault: Option<Vault>) -> Self {
         Self { vault, ..self }
@@ -63,7 +63,8 @@ impl Commands {
         Err(changed_meanwhile())
     }
 
-    /// Replaces a signing key by a random one, which is returned. The old one signs too until the overlap has passed.
+    /// Replaces a signing key by a random one, and returns the new key. Deliveries are also signed with the old key until the
+    /// overlap has passed.
     pub async fn rotate_secret(
         &self,
         tenant: TenantId,
@@ -107,13 +108,13 @@ impl Commands {
         self.store.delete_secret(tenant, actor, name, if_match, force).await
     }
 
-    /// The texts that a report on a run may not contain: its receiver may repeat the secrets that it got. `None` if the run's
-    /// job refers to none.
+    /// The texts to remove from a report on a run, because the receiver may repeat the secrets that it got. `None` if the run's job
+    /// refers to no secret.
     pub(super) async fn secrets_of_run(&self, tenant: TenantId, run: RunId) -> Result<Option<Arc<Forms>>> {
         let Some(vault) = &self.vault else { return Ok(None) };
         let job = match self.store.get_run(tenant, run).await {
             Ok(record) => record.job,
-            // The report itself is answered with this error.
+            // The settlement of the report then returns this error.
             Err(StoreError::NotFound(_)) => return Ok(None),
             Err(error) => return Err(error),
         };

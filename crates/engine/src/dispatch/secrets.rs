@@ -14,7 +14,7 @@ use everytick_targets::{SecretValue, Secrets};
 
 use crate::{secrets::Vault, shared::Shared};
 
-/// The secrets of one attempt, or its outcome if it cannot have them.
+/// The secrets of one attempt, or the outcome of the attempt if it cannot have them.
 pub(super) async fn resolve(shared: &Shared, job: &Job) -> Result<Secrets, Outcome> {
     // A definition of an earlier release may have a text that only looks like a reference. It is sent unchanged, as before.
     let uses = secret::uses(&job.spec).unwrap_or_default();
@@ -60,7 +60,7 @@ fn check(job: &Job, stored: &StoredSecret) -> Result<(), String> {
     }
 }
 
-/// The current value, and the previous one while it still signs.
+/// The current value, and the previous one while deliveries are also signed with it.
 fn open(vault: &Vault, job: &Job, stored: &StoredSecret, now: DbTime) -> Result<SecretValue, String> {
     let mut values = stored.values.iter().map(|(version, sealed)| {
         let place = ValuePlace { tenant: job.tenant, name: stored.rules.name.clone(), version: *version };

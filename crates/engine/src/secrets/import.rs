@@ -1,5 +1,5 @@
-//! Moves the credentials that jobs hold themselves into secrets, and lets the jobs refer to them. It can be repeated: a job
-//! without such credentials is left alone.
+//! Moves the credentials in definitions of jobs into secrets, and replaces them by references. It can be repeated: a job without
+//! such credentials does not change.
 
 use everytick_domain::{
     edit::Change,
@@ -137,7 +137,7 @@ impl Importer<'_> {
         Ok(Ok(()))
     }
 
-    /// Replaces the definition, unless somebody else has replaced it since it was read.
+    /// Replaces the definition. Fails if the job was changed since it was read.
     async fn rewrite(&self, job: &Job, target: TargetSpec) -> Result<()> {
         let mut spec = job.spec.as_ref().clone();
         spec.target = target;
@@ -151,7 +151,7 @@ impl Importer<'_> {
     }
 }
 
-/// `job.nightly.header.authorization`. Characters that names of secrets may not have become `_`.
+/// `job.nightly.header.authorization`. Replaces each character that the name of a secret may not have by `_`.
 fn name_of(job: &str, field: &str) -> String {
     let field = field.strip_prefix("headers.").map_or_else(|| field.to_owned(), |name| format!("header.{name}"));
     let sound = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.') { c } else { '_' };

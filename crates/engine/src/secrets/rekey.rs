@@ -8,7 +8,7 @@ use crate::commands::Entropy;
 
 /// Values in one transaction.
 const BATCH: usize = 500;
-/// Searches over all values. A node that still encrypts with another key could add values for ever.
+/// Maximum number of walks over all values. A node that still encrypts with another key could add values for ever.
 const WALKS_MAX: usize = 10;
 
 /// What a rekey has done.
@@ -24,7 +24,7 @@ pub struct Rekeyed {
     pub key: String,
 }
 
-/// Repeats until no value is left, or only values that cannot be decrypted.
+/// Walks over the values until all are encrypted with the first key, except values that no key decrypts.
 pub async fn rekey<S: SecretStore + ?Sized>(
     store: &S,
     actor: &Actor,
@@ -52,7 +52,7 @@ pub async fn rekey<S: SecretStore + ?Sized>(
             replaced += store.rewrap(actor, &mark, &rewraps).await?;
         }
         done.versions += replaced;
-        // Another walk finds values that nodes added behind this one.
+        // During a walk, nodes may add values at positions that it has passed. The next walk finds them.
         if replaced == 0 {
             break;
         }

@@ -13,7 +13,7 @@ use crate::commands::Entropy;
 
 /// The text that a check value encrypts.
 const CHECK_TEXT: &[u8] = b"everytick operator key";
-/// Distinguishes the ciphertexts of a place.
+/// These texts distinguish the ciphertexts of one place.
 const VALUE: &[u8] = b"value ";
 const DATA_KEY: &[u8] = b"data key ";
 const CHECK: &[u8] = b"check ";
@@ -34,7 +34,7 @@ impl fmt::Debug for Vault {
     }
 }
 
-/// Why a value cannot be decrypted. Never contains it.
+/// Why a value cannot be decrypted. Never contains the value.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Sealed {
     /// No key file has this key.
@@ -66,7 +66,7 @@ impl Vault {
         std::iter::once(&self.first).chain(self.others.iter()).find(|key| key.id() == id)
     }
 
-    /// The key that encrypts, for the database.
+    /// The id of the key that encrypts, with a check value, for the database.
     pub fn mark(&self, entropy: &dyn Entropy) -> Result<KeyMark, Sealed> {
         let id = self.first.id();
         let check_value = seal(self.first.bytes(), entropy, &self.check_data(&id), CHECK_TEXT)?;
