@@ -17,7 +17,7 @@ use crate::{
     error::ApiError,
 };
 
-/// Most names that one read compares. The first read begins at the start of the list, the second at the first letters
+/// Maximum number of names that one read compares. The first read begins at the start of the list, the second at the first letters
 /// of the wrong name. Both use the index, so a wrong name costs about as much as a page of jobs.
 const NAMES_COMPARED_MAX: usize = 200;
 /// How many letters of the wrong name the second read uses. It finds names with the same first letters, however long

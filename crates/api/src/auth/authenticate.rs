@@ -38,7 +38,7 @@ use crate::{
 const TENANT: HeaderName = HeaderName::from_static("everytick-tenant");
 /// The only tenant of this release.
 const DEFAULT_TENANT: &str = "default";
-/// Most bytes of a credential. A longer header is no credential of this server.
+/// Maximum number of bytes of a credential. A longer one cannot be a credential of this server.
 const CREDENTIAL_BYTES_MAX: usize = 256;
 
 /// Whether requests need a credential.
@@ -48,7 +48,7 @@ pub enum AuthMode {
     #[default]
     Auto,
     Required,
-    /// Never. For listeners on this machine only.
+    /// Requests never need a credential. Allowed only for listeners that other hosts cannot reach.
     Open,
 }
 

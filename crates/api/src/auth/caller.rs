@@ -144,7 +144,7 @@ impl Caller {
         &self.actor.name
     }
 
-    /// Whether the caller may manage credentials with this grant. It may if it could create such a credential.
+    /// Whether the caller may manage credentials with this grant: those that it could create itself.
     pub(crate) fn manages(&self, other: &Grant) -> bool {
         match &self.rights {
             Rights::All { .. } => true,

@@ -7,11 +7,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Most keys in a limiter. A full limiter removes the keys with a full bucket. A removed key starts again with a full
+/// Maximum number of keys in a limiter. A full limiter removes the keys with a full bucket. A removed key starts again with a full
 /// bucket, so the removal changes nothing for it.
 const KEYS_MAX: usize = 10_000;
 
-/// How many requests may come at once, and the time in which one more becomes possible.
+/// How many requests may come at once, and how long it takes until one more is allowed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rate {
     burst: u32,

@@ -50,7 +50,7 @@ pub(crate) use caller::Caller;
 use authenticate::{Limits, authenticate, is_open};
 use denied::{Denials, RequestInfo};
 
-/// Most characters of a request id that a client sends.
+/// Maximum number of characters of a request id that a client sends.
 const REQUEST_ID_CHARS_MAX: usize = 64;
 const REQUEST_ID: HeaderName = HeaderName::from_static("everytick-request-id");
 /// The response header with the time at which the caller's token expires. Sent only in the last days before that.

@@ -156,7 +156,7 @@ pub(crate) async fn rotate_token(
     Ok(created(&format!("/api/v1/tokens/{}", record.id), NewToken::of(&token, &record)))
 }
 
-/// A token that the caller may manage: of its tenant, and not stronger than itself.
+/// A token that the caller may manage. The token belongs to the caller's tenant, and is not stronger than the caller.
 async fn managed(api: &Call, id: TokenId) -> Result<TokenRecord> {
     let access = api.commands.access();
     let found = match access.get(Some(api.tenant()), id).await {

@@ -63,7 +63,7 @@ impl CalendarDefinition {
     }
 }
 
-/// Most events in the `left_out` of one answer.
+/// Maximum number of events in the `left_out` of one answer.
 const LEFT_OUT_LISTED_MAX: usize = 100;
 
 /// A stored calendar.

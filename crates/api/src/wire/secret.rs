@@ -1,4 +1,4 @@
-//! Secrets in requests and answers. No answer but that of a rotation has a value.
+//! Secrets in requests and answers. Only the answer to a rotation contains a value.
 
 use std::fmt;
 
@@ -28,13 +28,13 @@ pub(crate) struct SecretName(String);
 #[schema(example = json!({"value": "hunter2-hunter2", "hosts": ["api.example.org"], "description": "Token of the billing API"}))]
 #[expect(dead_code, reason = "fields that only answers have are accepted and ignored")]
 pub(crate) struct SecretDefinition {
-    /// The value as text: 1 byte to 32 KiB. Write-only. Exactly one of `value` and `value_base64`.
+    /// The value as text: 1 byte to 32 KiB. Write-only. Set exactly one of `value` and `value_base64`.
     #[schema(example = "hunter2-hunter2")]
     value: Option<String>,
     /// The value in base64, for bytes that are not text.
     value_base64: Option<String>,
-    /// The hosts to which http jobs may send the value: `api.example.org`, `*.example.org`, `10.0.0.5:8443`. Without a port, every
-    /// port. Required if `kinds` has `http`.
+    /// The hosts to which http jobs may send the value: `api.example.org`, `*.example.org`, `10.0.0.5:8443`. A host
+    /// without a port allows every port. Required if `kinds` has `http`.
     #[schema(max_items = 50, example = json!(["api.example.org"]))]
     hosts: Option<Vec<String>>,
     /// The kinds of jobs that may use it: `http`, `shell`. Default: `http`.
@@ -128,7 +128,7 @@ fn read_kind(text: &str) -> Result<SecretKind, String> {
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SecretRotation {
-    /// How long the old key signs too: 0s to 30d, default 24h.
+    /// How long deliveries are also signed with the old key: 0s to 30d, default 24h.
     #[schema(value_type = Option<String>, example = "24h")]
     pub(crate) overlap: Option<Span>,
 }

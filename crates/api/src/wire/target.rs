@@ -116,7 +116,7 @@ fn new_inline(spec: &TargetSpec, old: Option<&TargetSpec>) -> Vec<Invalid> {
     new.map(|(field, _)| Invalid::new(field, message).under(spec.kind()).under("target")).collect()
 }
 
-/// The credentials that a definition holds itself: fields and values.
+/// The credentials in a definition that are not references to secrets: fields and values.
 fn inline(spec: &TargetSpec) -> Vec<(String, String)> {
     let mut found = Vec::new();
     everytick_targets::inline_secrets(&mut spec.clone(), &mut |field, value| {

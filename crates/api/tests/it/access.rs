@@ -333,7 +333,7 @@ async fn a_node_that_does_not_know_of_the_first_token_yet_creates_no_second_one(
 }
 
 #[tokio::test]
-async fn an_api_that_is_open_by_a_flag_creates_tokens_also_later() {
+async fn an_api_that_is_open_by_a_flag_creates_tokens_after_the_first() {
     let server = Server::with_auth(Auth::new(AuthMode::Open, LifetimePolicy::default(), None)).await;
     for name in ["a", "b"] {
         server.post("/api/v1/tokens", json!({"name": name, "role": "viewer"})).await.expect(201);

@@ -103,7 +103,7 @@ async fn a_short_value_is_accepted_with_a_warning() {
 }
 
 #[tokio::test]
-async fn without_a_key_file_secrets_are_refused_and_jobs_hold_credentials_as_before() {
+async fn without_a_key_file_secrets_are_refused_and_jobs_contain_credentials_as_before() {
     let server = Server::without_keys().await;
     let refused = put(&server, PATH, definition()).await.expect(409);
     assert!(refused["detail"].as_str().unwrap().contains("keygen"), "{refused}");

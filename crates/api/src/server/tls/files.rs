@@ -49,7 +49,7 @@ impl Pems {
         Ok(Self { cert: read("--tls-cert", &files.cert, false)?, key: read("--tls-key", &files.key, true)?, client_ca })
     }
 
-    /// Differs when a file differs.
+    /// A hash of the files' contents, to find out whether a file has changed.
     pub(super) fn fingerprint(&self) -> blake3::Hash {
         let mut hasher = blake3::Hasher::new();
         for part in [Some(&self.cert), Some(&self.key), self.client_ca.as_ref()].into_iter().flatten() {

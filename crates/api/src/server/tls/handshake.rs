@@ -15,7 +15,7 @@ use crate::server::{ServerLimits, timed::Timed};
 /// The answer to a request without TLS.
 const PLAIN: &[u8] = b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: 68\r\n\
       connection: close\r\n\r\nThis port expects TLS. Write https:// instead of http:// in the URL\n";
-/// Most bytes that are read from a refused client.
+/// Maximum number of bytes that are read from a refused client.
 const UNREAD_BYTES_MAX: u64 = 64 * 1024;
 
 /// A connection after the handshake.

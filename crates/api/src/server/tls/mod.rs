@@ -29,8 +29,8 @@ pub use x509::ClientCertificate;
 
 /// How often the server checks whether the files have changed.
 pub const TLS_CHECK_EVERY: Duration = Duration::from_secs(30);
-/// HTTP/2 is not offered: a client that does not read one stream of many makes no write wait, so `write_timeout` would not end
-/// it, and one connection would count once for many long requests.
+/// HTTP/2 is not offered. A client that reads all streams but one blocks no write to the connection, so `write_timeout` would never
+/// apply. And many long requests on one connection would count as one connection.
 const PROTOCOLS: [&[u8]; 1] = [b"http/1.1"];
 /// The log warns of a certificate that expires sooner than this.
 const EXPIRY_WARNING_SECONDS: i64 = 14 * DAY_SECONDS;
