@@ -1,4 +1,4 @@
-//! Where webhooks may go by their URL: hosts, ports and scheme. `address` has the rules for IP addresses. Pure.
+//! The URLs that webhooks may call: hosts, ports and scheme. `address` has the rules for IP addresses. Pure.
 
 use std::{fmt, ops::RangeInclusive, str::FromStr};
 
@@ -29,8 +29,8 @@ impl Default for EgressPolicy {
 pub struct Ports(RangeInclusive<u16>);
 
 impl Ports {
-    /// The ports of the web, and those that need no privileges. Below 1024 are mail, databases' and other systems' services,
-    /// which read a webhook as commands of their own protocol.
+    /// The ports of the web, and those that need no privileges. Other ports below 1024 belong to services such as mail, which could
+    /// read a webhook as commands of their own protocol.
     const DEFAULT: [Self; 3] = [Self(80..=80), Self(443..=443), Self(1_024..=u16::MAX)];
 }
 
@@ -62,7 +62,7 @@ impl fmt::Debug for EgressProxy {
     }
 }
 
-/// As a file has it: a number or a text.
+/// The form in a settings file: a number or a text.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Written {
@@ -108,7 +108,9 @@ impl EgressPolicy {
     pub fn check(&self, url: &Url) -> Result<(), String> {
         let Some(host) = Host::of(url) else { return Err("has no host".to_owned()) };
         if self.https_only && url.scheme() != HTTPS {
-            return Err(format!("{host} is not called by https, and the operator allows only https (https_only)"));
+            return Err(format!(
+                "the URL of {host} does not use https, and the operator allows only https (https_only)"
+            ));
         }
         if !self.ports.iter().any(|ports| ports.0.contains(&host.port())) {
             let allowed = listed(&self.ports);

@@ -34,7 +34,7 @@ pub trait Kind: Sized + Send + Sync {
         Vec::new()
     }
 
-    /// Calls `each` with the field and the value of every credential that the definition holds itself, instead of a reference
+    /// Calls `each` with the field and the value of every credential that the definition contains as a value, instead of a reference
     /// to a secret.
     fn inline_secrets(_: &mut Self::Spec, _each: &mut dyn FnMut(&str, &mut String)) {}
 

@@ -132,7 +132,7 @@ macro_rules! define {
             under_target(spec, found)
         }
 
-        /// Calls `each` with the field below the target, and the value, of every credential that `spec` holds itself, instead of
+        /// Calls `each` with the field below the target, and the value, of every credential that `spec` contains as a value, instead of
         /// a reference to a secret. `each` may replace the value.
         pub fn inline_secrets(spec: &mut TargetSpec, each: &mut dyn FnMut(&str, &mut String)) {
             match spec { $(TargetSpec::$variant(spec) => $name::$variant::inline_secrets(spec, each),)* }

@@ -20,7 +20,7 @@ use crate::tail::Tail;
 pub struct SecretValue {
     pub version: Version,
     pub current: Zeroizing<Vec<u8>>,
-    /// The value before a rotation, while it still signs.
+    /// The value before a rotation, while deliveries are also signed with it.
     pub previous: Option<Zeroizing<Vec<u8>>>,
 }
 
@@ -37,8 +37,8 @@ pub struct Secrets(Option<Arc<Known>>);
 #[derive(Debug)]
 struct Known {
     values: BTreeMap<String, SecretValue>,
-    /// Those to which the payload of the definition refers. A run may have another payload, which was written by somebody
-    /// who may not choose secrets, or contains the output of another run.
+    /// The secrets to which the payload of the definition refers. A run may have another payload. Its author may have no permission
+    /// to choose secrets, or it may contain the output of another run.
     in_payload: BTreeSet<String>,
     forms: Arc<Forms>,
 }
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_written_as_their_place_needs() {
+    fn values_are_encoded_for_the_field_that_refers_to_them() {
         let secrets = secrets(&[]);
         assert_eq!(text(secrets.fill("Bearer {{ secrets.db }}", Encoding::Plain)), "Bearer password123");
         let url = secrets.fill("https://a/?k={{ secrets.api }}", Encoding::Percent);

@@ -13,7 +13,7 @@ use reqwest::{Client, Identity};
 
 use crate::SecretValue;
 
-/// Clients with a certificate that one node keeps.
+/// Maximum number of clients with a certificate that one node keeps.
 const CLIENTS_MAX: usize = 100;
 
 /// The certificate of one delivery.
@@ -35,7 +35,7 @@ struct Place {
 
 struct Entry {
     client: Client,
-    /// When it was last used, counted in uses.
+    /// The value of `Clients::uses` at its last use.
     used: u64,
 }
 

@@ -38,7 +38,7 @@ impl Route {
         }
     }
 
-    /// The same route, which refuses names that resolve to these addresses.
+    /// The same route, but it refuses names that resolve to these addresses.
     pub(super) fn refusing(&self, own: Option<&OwnAddresses>) -> Self {
         match self {
             Self::Direct(resolver) => Self::Direct(resolver.refusing(own)),

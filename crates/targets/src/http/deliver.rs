@@ -187,7 +187,7 @@ fn filled_url(dispatch: &Dispatch, to: &HttpTarget, url: Url) -> Result<Url, Str
     parsed.filter(same).ok_or_else(|| "the URL with the values of its secrets is not valid".to_owned())
 }
 
-/// The client certificate of a job, with what identifies it.
+/// The client certificate of a job, with its tenant and the name of its secret.
 fn certificate<'d>(dispatch: &'d Dispatch, to: &'d HttpTarget) -> Result<Option<CertificateKey<'d>>, String> {
     let Some(name) = to.client_cert.as_deref().and_then(only_reference) else { return Ok(None) };
     let value = dispatch.secrets.value(name)?;

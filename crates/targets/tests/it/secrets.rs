@@ -21,7 +21,7 @@ fn value(current: &str, previous: Option<&str>) -> SecretValue {
     SecretValue { version: Version::from_raw(2), current: bytes(current), previous: previous.map(bytes) }
 }
 
-/// The secret `api`, also for the payload.
+/// The secret `api`. References in the payload may use it too.
 fn secrets(api: SecretValue) -> Secrets {
     Secrets::new(BTreeMap::from([("api".to_owned(), api)]), BTreeSet::from(["api".to_owned()]))
 }
