@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn a_region_gives_up_partitions_without_a_home_to_keep_its_own() {
+    fn a_region_releases_partitions_without_a_home_to_keep_its_own() {
         let (eu, us) = (1, 2);
         // Node 0 owns three partitions with home eu; node 1 owns two without a home, node 2 one.
         let owned = [(0, eu), (0, eu), (0, eu), (1, 0), (1, 0), (2, 0)];

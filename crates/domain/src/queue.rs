@@ -25,9 +25,9 @@ pub const CLAIM_LEASE: Span = Span::seconds(30);
 pub const CLAIM_BEAT: Span = Span::seconds(10);
 /// How often a node writes that a worker has asked for a queue. Requests in between are not noted.
 pub const ASKED_NOTED_EVERY: Span = Span::seconds(5);
-/// Most runs in one claim.
+/// Maximum number of runs in one claim.
 pub const CLAIM_RUNS_MAX: usize = 100;
-/// Most settlements in one batch of a worker.
+/// Maximum number of settlements in one batch of a worker.
 pub const SETTLES_MAX: usize = 1_000;
 /// How much of a worker's log is kept while the run is in progress.
 pub const LOG_BYTES_MAX: usize = 64 * 1024;

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{ids::TokenId, invalid::Invalid, time::Span};
 
-/// The most valid tokens of one chain. Each rotation with an overlap adds one for the time of the overlap.
+/// Maximum number of valid tokens in one chain. A rotation with an overlap adds one for the time of the overlap.
 pub const CHAIN_VALID_MAX: usize = 3;
 /// The minimum age at which a token made by a rotation may be rotated again.
 pub const ROTATED_AGAIN_AFTER: Span = Span::minutes(1);

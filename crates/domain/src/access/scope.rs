@@ -9,7 +9,7 @@ use crate::{
     job::{NAME_BYTES_MAX, check_name},
 };
 
-/// Most patterns in one scope.
+/// Maximum number of patterns in one scope.
 pub const PATTERNS_MAX: usize = 100;
 
 /// A queue name, or a prefix of queue names with `*` at its end.

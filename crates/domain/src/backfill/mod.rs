@@ -17,13 +17,13 @@ use crate::{
     time::{DbTime, Span},
 };
 
-/// Most ticks that one backfill covers.
+/// Maximum number of ticks that one backfill covers.
 pub const BACKFILL_TICKS_MAX: usize = 10_000;
-/// Most backfills of one job in progress together.
+/// Maximum number of backfills of one job that are in progress together.
 pub const BACKFILLS_RUNNING_MAX: usize = 10;
 /// How often a backfill creates runs.
 pub const BACKFILL_EVERY: Span = Span::seconds(1);
-/// Most open runs of one backfill.
+/// Maximum number of open runs of one backfill.
 pub const BACKFILL_OPEN_MAX: usize = 100;
 /// A backfill that lasts longer than this is ended. Its runs have ids as old as the backfill, and a lookup of claims
 /// reads all runs of the job from its oldest claimed id on.

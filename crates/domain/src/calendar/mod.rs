@@ -22,7 +22,7 @@ use crate::{
     },
 };
 
-/// Most entries of one calendar: dates, ranges and yearly days together.
+/// Maximum number of entries of one calendar: dates, ranges and yearly days together.
 pub const CALENDAR_ENTRIES_MAX: usize = 1_000;
 pub const CALENDARS_PER_TENANT_MAX: usize = 1_000;
 /// How many versions are kept; older ones are deleted. Instants before the oldest kept version follow that version.

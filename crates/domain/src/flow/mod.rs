@@ -20,9 +20,9 @@ pub use judge::{Child, Judged, judge, judge_rerun};
 pub use rerun::{Ended, rerun};
 pub use template::{Ancestor, PLACEHOLDERS_MAX, check_outside, is_template, render};
 
-/// Most parents of one job.
+/// Maximum number of parents of one job.
 pub const PARENTS_MAX: usize = 50;
-/// Most jobs connected by edges, and so most jobs in a flow.
+/// Maximum number of jobs connected by edges, and so of jobs in a flow.
 pub const FLOW_JOBS_MAX: usize = 1_000;
 
 /// How a parent must end for its child to start.

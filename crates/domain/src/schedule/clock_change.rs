@@ -26,7 +26,7 @@ const TIMES_LISTED_MAX: usize = 3;
 /// How many clock changes after the last tick of a schedule are searched for times that do not exist.
 const CHANGES_AFTER_END_MAX: usize = 100;
 
-/// Most times that do not exist in one preview.
+/// Maximum number of nonexistent times in one preview.
 const NONEXISTENT_MAX: usize = 1_000;
 
 /// Which of the two occurrences of a local time.

@@ -6,7 +6,7 @@ use crate::time::DbTime;
 
 use super::{Schedule, When, clock_change::Changes};
 
-/// Most ticks that a preview shows.
+/// Maximum number of ticks that a preview shows.
 pub const PREVIEW_TICKS_MAX: usize = 1_000;
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]

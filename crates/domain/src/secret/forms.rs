@@ -101,7 +101,7 @@ fn prefixes(sorted: &[Zeroizing<Vec<u8>>]) -> Vec<Option<usize>> {
     prefix
 }
 
-/// Every text in which the value may occur, without those that are too short.
+/// Every form in which the value may occur. Leaves out forms that are too short.
 fn texts(value: &[u8]) -> Vec<Zeroizing<Vec<u8>>> {
     let mut found: Vec<Vec<u8>> = Vec::new();
     if value.len() >= SCRUBBED_BYTES_MIN {

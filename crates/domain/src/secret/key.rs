@@ -1,4 +1,4 @@
-//! The keys around secrets: the key of an operator, which encrypts the data keys, and the signing keys that a rotation makes.
+//! Two kinds of keys: the key of an operator, which encrypts the data keys, and the signing keys that a rotation makes.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use zeroize::Zeroizing;
 const KEY_PREFIX: &str = "etkey1:";
 pub const OPERATOR_KEY_BYTES: usize = 32;
 const ID_CONTEXT: &str = "everytick operator key id v1";
-/// Bytes of an id: enough to tell the keys of one installation apart.
+/// Bytes of an id: enough to distinguish the keys of one installation.
 const ID_BYTES: usize = 8;
 const SIGNING_PREFIX: &str = "whsec_";
 
@@ -67,7 +67,7 @@ pub fn signing_key(random: &[u8; 32]) -> Zeroizing<String> {
     Zeroizing::new(format!("{SIGNING_PREFIX}{}", STANDARD.encode(random)))
 }
 
-/// Whether a value is a signing key. A rotation replaces no other value: it would be useless to its receiver.
+/// Whether a value is a signing key. A rotation replaces no other value, because the receiver would not know the random new value.
 #[must_use]
 pub fn is_signing_key(value: &[u8]) -> bool {
     value.starts_with(SIGNING_PREFIX.as_bytes())

@@ -45,9 +45,10 @@ pub const SECRET_HOSTS_MAX: usize = 50;
 pub const REFERENCES_MAX: usize = 100;
 /// Size of a text with the values of its references. A value may be longer than its reference.
 pub const FILLED_BYTES_MAX: usize = 1024 * 1024;
-/// How many versions of a secret are stored: the current one, and the previous one, which still signs after a rotation.
+/// How many versions of a secret are stored: the current one, and the previous one, with which deliveries are also signed after a
+/// rotation.
 pub const SECRET_VERSIONS_KEPT: usize = 2;
-/// How long the previous key still signs after a rotation.
+/// How long deliveries are also signed with the previous key after a rotation.
 pub const ROTATION_OVERLAP_DEFAULT: Span = Span::hours(24);
 pub const ROTATION_OVERLAP_MAX: Span = Span::days(30);
 
@@ -194,7 +195,7 @@ pub fn check_rotation_overlap(overlap: Span) -> Result<(), String> {
 }
 
 /// Whether a secret may be rotated now. Only two versions are kept, so a further rotation would end the older key, which
-/// receivers may still use. With an overlap of 0 that is wanted: the new key alone signs.
+/// receivers may still use. A rotation with an overlap of 0 is allowed, because its caller wants only the new key to sign.
 pub fn check_rotation(previous_until: Option<DbTime>, overlap: Span, now: DbTime) -> Result<(), Invalid> {
     match previous_until.filter(|until| *until > now && !overlap.is_zero()) {
         None => Ok(()),

@@ -92,7 +92,7 @@ pub fn names(spec: &JobSpec) -> BTreeSet<String> {
     uses(spec).unwrap_or_default().into_iter().map(|found| found.name).collect()
 }
 
-/// Checks that a definition may use the secrets that it names. `known` has those of them that exist.
+/// Checks that a definition may use the secrets that it names. `known` has the rules of those that exist.
 #[must_use]
 pub fn check_uses(target: &TargetSpec, uses: &[Use], known: &[SecretRules]) -> Vec<Invalid> {
     let host = target.host();

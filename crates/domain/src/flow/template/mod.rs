@@ -19,7 +19,7 @@ use self::{
 };
 use crate::{ids::RunId, invalid::Invalid, job::JobSpec, run::State};
 
-/// Most placeholders in one payload.
+/// Maximum number of placeholders in one payload.
 pub const PLACEHOLDERS_MAX: usize = 100;
 
 /// The parts of a parent's run that a payload may use.
