@@ -26,7 +26,7 @@ pub(crate) const fn mode(settings: &Settings) -> AuthMode {
     match settings.auth {
         Auth::Open => AuthMode::Open,
         Auth::Required => AuthMode::Required,
-        // Commands of the server's user must not be open to other users of the machine.
+        // Other users of the machine must not be able to run commands as the server's user.
         Auth::Auto if runs_commands(settings) => AuthMode::Required,
         Auth::Auto => AuthMode::Auto,
     }
@@ -139,7 +139,7 @@ async fn own_tokens(
     Ok(())
 }
 
-/// The entry with this node's valid token, stored under any address.
+/// The stored entry with this node's valid token, whatever address it has.
 async fn known(stored: &Stored, store: &dyn Store, name: &str) -> anyhow::Result<Option<Entry>> {
     for entry in stored.servers.values() {
         let Ok(token) = Token::parse(&entry.token) else { continue };

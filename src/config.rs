@@ -73,7 +73,7 @@ pub(crate) struct Settings {
     pub(crate) allow_tokens_without_expiry: bool,
     /// The files of the operator keys that encrypt secrets. The first encrypts, all decrypt.
     pub(crate) secret_key_files: Vec<PathBuf>,
-    /// Whether jobs may hold new credentials themselves.
+    /// Whether jobs may contain new credentials that are not references to secrets.
     pub(crate) inline_secrets: InlineSecrets,
     pub(crate) database: DatabaseUrl,
     /// The connection to PostgreSQL goes through a transaction pooler.

@@ -18,7 +18,7 @@ use serde::Deserialize;
 use crate::{failure::Failure, output::note_line};
 
 const TOKEN_VARIABLE: &str = "EVERYTICK_TOKEN";
-/// Group and others.
+/// The permissions of the group and of others.
 const MODE_OTHERS: u32 = 0o077;
 const ROOT: u32 = 0;
 

@@ -32,7 +32,7 @@ struct BackfillView {
 }
 
 impl BackfillView {
-    /// About the time at which its runs are listed: see `everytick_domain::backfill::Origin::run`.
+    /// Approximates the time at which its runs are listed; see `everytick_domain::backfill::Origin::run`.
     fn listed_at(&self) -> DbTime {
         self.created_at.minus(LATE_AFTER_MAX)
     }

@@ -148,7 +148,7 @@ pub(crate) struct ServeFlags {
         help_heading = "Access"
     )]
     pub(crate) secret_key_files: Option<Vec<PathBuf>>,
-    /// Accept jobs that hold new credentials themselves: allow or refuse [default: allow]
+    /// Accept new credentials in jobs that are not references to secrets: allow or refuse [default: allow]
     #[arg(
         long,
         env = "EVERYTICK_INLINE_SECRETS",

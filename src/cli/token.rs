@@ -169,13 +169,13 @@ pub(crate) struct Create {
     /// What the token may do: viewer, operator, editor, admin, worker or instance
     #[arg(long, value_name = "ROLE")]
     role: Role,
-    /// Claim runs only of this queue, or of all queues that begin like PREFIX*; repeatable
+    /// Claim runs only of this queue, or of all queues whose names match PREFIX*; repeatable
     #[arg(long, value_name = "QUEUE")]
     queue: Vec<String>,
     /// See and change only jobs whose names begin with this
     #[arg(long, value_name = "PREFIX")]
     job_prefix: Option<String>,
-    /// Change nothing
+    /// Create a token that can only read
     #[arg(long)]
     read_only: bool,
     /// The token expires after this duration, or never [default: 90d]
@@ -310,7 +310,7 @@ impl List {
 }
 
 const SCOPE_MIN: usize = 8;
-/// The characters of a date.
+/// The number of characters of a date.
 const DATE_CHARS: usize = 10;
 
 /// What a table of tokens shows. Names are whole, because commands accept them.

@@ -1,4 +1,4 @@
-//! The section `[egress]` of `everytick.toml`: where webhooks may go. It has no flags: a list of rules belongs into a file.
+//! The section `[egress]` of `everytick.toml`: where webhooks may go. It has no flags: a list of rules belongs in a file.
 
 use everytick_domain::secret::HostPattern;
 use everytick_targets::{EgressPolicy, EgressProxy, Ports};
@@ -22,7 +22,7 @@ pub(crate) struct EgressKeys {
 /// The rules for webhooks.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Egress {
-    /// Addresses that are not public and still allowed, in addition to `--allow-webhook-range`.
+    /// Addresses that webhooks may call although they are not public, in addition to `--allow-webhook-range`.
     pub(crate) allow_ranges: Vec<IpNet>,
     /// Addresses that are never called.
     pub(crate) deny_ranges: Vec<IpNet>,

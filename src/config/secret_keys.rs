@@ -18,7 +18,7 @@ const KEY_FILE_BYTES_MAX: u64 = 1_024;
 const OTHERS: u32 = 0o077;
 const ROOT: u32 = 0;
 
-/// Whether jobs may hold new credentials themselves.
+/// Whether jobs may contain new credentials that are not references to secrets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum InlineSecrets {

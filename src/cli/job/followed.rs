@@ -19,11 +19,11 @@ pub(super) struct Refused {
     followers: Vec<String>,
 }
 
-/// Moves the jobs that cannot be deleted out of the page.
+/// Removes from the page the jobs that cannot be deleted, and returns them.
 pub(super) async fn split(client: &Client, jobs: &mut Page) -> anyhow::Result<Vec<Refused>> {
     let mut followers = BTreeMap::new();
     for job in jobs.read::<JobView>()? {
-        // A list does not have the followers.
+        // Jobs in a list do not name their followers.
         let whole: JobView = client.get(&["jobs", &job.name]).send().await?.read()?;
         followers.insert(job.name, whole.followers);
     }

@@ -86,7 +86,7 @@ pub(crate) enum SecretCommand {
     /// Encrypt all secrets with the first key file, in the database itself
     #[command(after_help = keys::REKEY_HELP)]
     Rekey(keys::Rekey),
-    /// Move the credentials that jobs hold themselves into secrets, in the database itself
+    /// Move credentials out of jobs into secrets, in the database itself
     #[command(after_help = keys::IMPORT_HELP)]
     ImportInline(keys::ImportInline),
 }
@@ -328,7 +328,7 @@ impl Delete {
 pub(crate) struct Rotate {
     #[command(flatten)]
     secret: SecretName,
-    /// Sign with the old key too for this long, at most 30d [default: 1d]
+    /// Also sign with the old key for this long, at most 30d [default: 1d]
     #[arg(long, value_name = "DURATION")]
     overlap: Option<Span>,
 }
