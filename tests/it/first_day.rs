@@ -265,7 +265,7 @@ fn a_skipped_trigger_names_the_command_that_shows_the_run_in_the_way() {
 }
 
 #[test]
-fn a_run_and_a_job_say_what_is_over_and_what_is_none() {
+fn a_job_without_retries_and_a_cancel_of_an_ended_run_are_explained() {
     let server = with_shell();
     server.everytick(&["job", "create", "hello", "--", "true"]).ok();
     assert!(server.everytick(&["job", "get", "hello"]).ok().contains("none; retry when lost"));

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::support::{Ca, Server, Sink, everytick_command, wait_for, with_stdin};
 
-/// A value that occurs nowhere else. The characters change in every encoding.
+/// A value that occurs nowhere else. Each encoding changes some of its characters.
 const CANARY: &str = "canary+4f1d/9b2e=77&\"z";
 
 /// Creates a key file and returns its path.
@@ -68,7 +68,7 @@ fn a_key_file_is_created_for_its_owner_alone_and_never_replaced() {
 fn a_value_reaches_its_receiver_and_appears_nowhere_else() {
     let keys = tempfile::tempdir().unwrap();
     let key = keygen(keys.path(), "key");
-    // The receiver repeats what it received in its status line's headers and in its answer.
+    // The receiver repeats the path, a header and the body of the request in its answer.
     let sink = Sink::answering(|delivery| {
         let body = String::from_utf8_lossy(&delivery.body).into_owned();
         let echo = format!("{} {} {body}", delivery.path, delivery.headers["authorization"]);
@@ -98,13 +98,13 @@ fn a_value_reaches_its_receiver_and_appears_nowhere_else() {
         seen.push((format!("trigger {job}"), [triggered.stdout, triggered.stderr].concat().into_bytes()));
     }
 
-    // The receiver has the value, in each place.
+    // The receiver got the value in the header, the body and the URL.
     let delivery = &sink.wait_for(1)[0];
     assert_eq!(delivery.headers["authorization"], format!("Bearer {CANARY}"));
     assert_eq!(serde_json::from_slice::<Value>(&delivery.body).unwrap(), json!({ "key": CANARY }));
     assert!(delivery.path.ends_with("?key=canary%2B4f1d%2F9b2e%3D77%26%22z"), "{}", delivery.path);
 
-    // Its repetition is scrubbed.
+    // The value in the receiver's answer was scrubbed.
     let web = server.everytick(&["run", "get", &runs[0], "-o", "json"]).json();
     assert_eq!(
         (&web["state"], &web["error"]),
@@ -158,7 +158,7 @@ fn the_live_log_of_a_command_has_no_value() {
     let key = keygen(keys.path(), "key");
     let server = Server::builder().flags(&["--secret-key-files", &key, "--enable-shell"]).start();
     set(&server, "canary", CANARY, &["--kind", "shell"]);
-    // It waits for the file after the output, so that the log is read while the command runs.
+    // The command waits for the file after its output, so that the log is read while the command runs.
     let script = "echo \"start $KEY end\"; while [ ! -e go ]; do sleep 0.05; done";
     let (dir, env) = (server.dir().display().to_string(), "KEY={{ secrets.canary }}");
     server.everytick(&["job", "create", "cmd", "--shell", script, "--env", env, "--workdir", &dir]).ok();
