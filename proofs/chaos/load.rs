@@ -156,7 +156,7 @@ fn steady() -> Vec<(String, Kind, Schedule, Value)> {
         .collect()
 }
 
-/// Sleeps until `off` ms from the next full second that is at least `ahead` ms ahead.
+/// Chooses the first full second that is more than `ahead` ms from now, and sleeps until `off` ms after it (before it if negative).
 pub(crate) async fn sleep_to_a_tick(ahead: i64, off: i64) {
     sleep_until_ms((now_ms() + ahead).div_euclid(SECOND) * SECOND + SECOND + off).await;
 }
