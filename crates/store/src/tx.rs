@@ -158,7 +158,7 @@ pub trait SharedTx: Send {
     async fn unchecking_nodes(&mut self) -> Result<Vec<String>> {
         Ok(Vec::new())
     }
-    /// Prevents that such nodes start from now on.
+    /// From now on, prevents the start of such nodes.
     async fn refuse_unchecking_nodes(&mut self) -> Result<()> {
         Ok(())
     }
@@ -167,7 +167,7 @@ pub trait SharedTx: Send {
     async fn unfilling_nodes(&mut self) -> Result<Vec<String>> {
         Ok(Vec::new())
     }
-    /// Prevents that such nodes start from now on, if there is a secret.
+    /// If there is a secret, prevents the start of such nodes from now on.
     async fn refuse_unfilling_nodes(&mut self) -> Result<()> {
         Ok(())
     }
@@ -233,7 +233,7 @@ pub trait Tx: SharedTx {
     async fn claim_block(&mut self, claim: &BlockClaim) -> Result<()>;
     /// Those of the named calendars that exist.
     async fn calendars_named(&mut self, tenant: TenantId, names: &[String]) -> Result<Vec<Arc<Calendar>>>;
-    /// The rules of those of the named secrets that exist.
+    /// The rules of the named secrets. Leaves out names that do not exist.
     async fn secrets_named(&mut self, tenant: TenantId, names: &[String]) -> Result<Vec<NamedSecret>>;
     /// Inserts jobs with their epochs, cursors, used calendars and used secrets, and counts them for the tenant's quota.
     async fn insert_jobs(&mut self, tenant: TenantId, actor: &Actor, jobs: &[&Created]) -> Result<()>;

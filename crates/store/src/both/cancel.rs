@@ -23,7 +23,7 @@ pub(super) async fn end_superseded(tx: &mut DbTx, runs: &[Supersede]) -> Result<
         batch!("runs/supersede", [tx.now.millis()], runs, |older| (older.run, overlap::superseded_error(older.to)));
     let cancelled: Vec<Uuid> = tx.scalars(cancel).await?;
     let cancelled: Vec<RunId> = cancelled.into_iter().map(RunId::from_uuid).collect();
-    // In a statement after the locks: a settlement that ended before them may have put a run back.
+    // Dequeues in a later statement than the locks, because a settlement that committed before them may have put a run back.
     tx.dequeue(&cancelled).await?;
     tx.end_claims(&cancelled).await?;
     tx.leave_steps(&cancelled).await?;

@@ -1,4 +1,4 @@
-//! Edit, pause, resume and delete: the old definition applies up to X, the new one after it, and no tick follows both.
+//! Edit, pause, resume and delete: the old definition applies up to `effective_at`, the new one after it, and no tick follows both.
 
 use everytick_domain::{
     edit::Change,
@@ -27,7 +27,7 @@ macro_rules! conformance_edits {
             a_resumed_job_continues_after_the_pause,
             an_edit_never_gets_the_epoch_of_an_earlier_edit_that_was_lost,
             a_deleted_job_is_not_found_and_frees_its_name,
-            a_new_definition_applies_after_x,
+            a_new_definition_applies_after_effective_at,
             ticks_planned_before_an_edit_are_stale_after_it,
             an_edit_with_a_wrong_version_is_refused,
             a_job_can_be_renamed_but_not_to_a_name_that_is_taken,
@@ -43,7 +43,7 @@ macro_rules! conformance_edits {
             a_pause_does_not_change_open_runs,
             a_pause_with_cancel_ends_open_runs_and_returns_the_claimed_ones,
             a_delete_with_cancel_ends_open_runs,
-            an_edit_has_an_audit_row_that_names_x,
+            an_edit_has_an_audit_row_that_names_effective_at,
             a_pause_keeps_its_note,
         }
     };
@@ -121,7 +121,7 @@ pub async fn a_deleted_job_is_not_found_and_frees_its_name(bench: &Bench) {
     assert_ne!(made.job.id, job.id);
 }
 
-pub async fn a_new_definition_applies_after_x(bench: &Bench) {
+pub async fn a_new_definition_applies_after_effective_at(bench: &Bench) {
     let job = bench.create(spec("j")).await;
     bench.go(25);
     let edited = bench.edit("j", replace(every("j", 60))).await;
@@ -338,7 +338,7 @@ pub async fn an_edit_or_a_resume_cancels_no_open_run(bench: &Bench) {
     assert_eq!(bench.settle(&claimed, Verdict::Succeeded).await, SettleAnswer::Settled);
 }
 
-pub async fn an_edit_has_an_audit_row_that_names_x(bench: &Bench) {
+pub async fn an_edit_has_an_audit_row_that_names_effective_at(bench: &Bench) {
     let job = bench.create(spec("j")).await;
     bench.go(25);
     bench.edit("j", replace(every("j", 60))).await;

@@ -30,7 +30,7 @@ macro_rules! conformance_pruning {
             only_old_audit_rows_are_pruned,
             an_old_run_that_ended_later_stays,
             attempts_and_failures_of_runs_that_stay_are_left,
-            old_ranges_go_and_newer_ones_stay,
+            old_ranges_are_pruned_and_newer_ones_are_kept,
             a_range_that_the_cursor_has_not_passed_stays,
             a_deleted_job_stays_while_a_range_of_it_is_left,
             the_removal_of_a_deleted_job_changes_no_other_job,
@@ -158,7 +158,7 @@ pub async fn attempts_and_failures_of_runs_that_stay_are_left(bench: &Bench) {
     assert_eq!(bench.store.list_attempts(TENANT, ids[1]).await.unwrap().len(), 2);
 }
 
-pub async fn old_ranges_go_and_newer_ones_stay(bench: &Bench) {
+pub async fn old_ranges_are_pruned_and_newer_ones_are_kept(bench: &Bench) {
     let (lease, job) = (bench.join("a", 1).await, bench.create(spec("j")).await);
     bench.go(300);
     bench.range(&lease, &range(&job, 1, 10, 200)).await;

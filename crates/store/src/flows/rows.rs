@@ -73,7 +73,7 @@ impl FlowRow {
         }
     }
 
-    /// The decisions to record in one transaction; `None` if the flow is over.
+    /// The decisions to record in one transaction; `None` if the flow has ended.
     pub fn decide(&self, runs: &BTreeMap<RunId, NodeRun>) -> Option<Decided> {
         self.graph.next_step(&self.states(runs), self.cancelled_at.is_some())
     }

@@ -9,8 +9,8 @@ use sqlx::{PgConnection, Row as _};
 use super::{PostgresStore, open::PostgresOptions};
 use crate::{Result, StoreError};
 
-/// The limit of a call, in statement timeouts. Most calls have a few statements. If the server is slow, one of them
-/// is.
+/// The limit of a call, in statement timeouts. A call may have more statements, but even on a slow server few of them take
+/// nearly that long.
 const SLOW_STATEMENTS: u32 = 3;
 /// A prune drops days and moves last runs, each under a long timeout of its own. No caller waits for it.
 const PRUNE_LIMIT: Duration = Duration::from_mins(30);

@@ -104,7 +104,7 @@ pub(super) async fn cancel_claimed(tx: &mut DbTx, job: JobId) -> Result<Vec<RunI
     Ok(claimed)
 }
 
-/// Without runs that outlived their day: the day's table for a new run no longer exists.
+/// Leaves out runs from days that are dropped, because a new run would have no table of its day.
 pub(super) async fn first_redrivable(tx: &mut DbTx, from: RunId) -> Result<RunId> {
     let closed: i64 = tx.scalar(query!("days/days_closed")).await?;
     Ok(from.max(RunId::floor(DbTime::from_millis(closed))))

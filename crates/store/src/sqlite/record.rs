@@ -1,5 +1,5 @@
-//! Records ticks. A batch is one insert. Only if some of its rows were left out does a second statement ask which and
-//! why.
+//! Records ticks. A batch is one insert. Only if some of its rows were left out does a second statement read which
+//! rows and why.
 
 use std::collections::{BTreeSet, HashSet};
 

@@ -1,5 +1,5 @@
 //! Writes settlements, each only if run, state and fence still match the claim (I7). A batch that only ends runs is one
-//! update. Only if some entries were stale does a second statement ask which.
+//! update. Only if some entries were stale does a second statement read which.
 
 use std::collections::HashSet;
 

@@ -81,7 +81,7 @@ pub struct NodeInfo {
     pub may_own: bool,
     /// It has joined before and lost its lease. Another process may have taken its name since.
     pub again: bool,
-    /// Whose name it may take. Applies only to a shared store: a SQLite file is open in one process at a time.
+    /// Which live process with the same name it may replace. Applies only to a shared store: a SQLite file is open in one process at a time.
     pub takes_over: TakeOver,
     pub process: Option<NodeProcess>,
     /// The targets that it can deliver, in the form in which nodes exchange it.
@@ -128,7 +128,7 @@ pub const OLD_CLAIM_AFTER: Span = Span::minutes(1);
 /// A search for claims reads the runs of this span at once.
 pub const CLAIM_PAGE: Span = Span::seconds(30);
 
-/// The most pages of one search for claims. For a node that was stopped for hours, each page spans more.
+/// Maximum number of pages of one search for claims. For a node that was stopped for hours, each page spans more.
 pub const CLAIM_PAGES_PER_WAY: u64 = 64;
 
 /// Listed claims that one statement reads.
@@ -226,7 +226,7 @@ pub struct GoneNode {
 impl GoneNode {
     /// How long a node is listed as gone.
     pub const LISTED_FOR: Span = Span::days(1);
-    /// The most starts of nodes that a list reads.
+    /// Maximum number of starts of nodes that a list reads.
     pub const LISTED_MAX: usize = 100;
 
     /// Keeps the first of each name.

@@ -200,7 +200,7 @@ pub struct Raise {
     pub cursor: Option<DbTime>,
 }
 
-/// The most ranges of one job that a ledger reads, from the end of its window backwards. Each covers many ticks, so a
+/// Maximum number of ranges of one job that a ledger reads, from the end of its window backwards. Each covers many ticks, so a
 /// window has few.
 pub const RANGES_PER_LEDGER_MAX: usize = 64;
 

@@ -153,7 +153,6 @@ async fn newer_zone_data_lowers_the_cursors_to_now() {
     assert!(newer.join("a", 2).await.fence > before.fence, "the other counters stay");
 }
 
-/// A lease that cannot be decoded is left out of a search. Its claims are found when it can be decoded again.
 #[tokio::test]
 async fn the_mark_of_a_backlog_begins_a_lot_and_changes_no_other_counter() {
     let (bench, folder) = bench().await;
@@ -173,8 +172,9 @@ async fn the_mark_of_a_backlog_begins_a_lot_and_changes_no_other_counter() {
     assert_eq!(counters().await, expected);
 }
 
+/// A lease that cannot be decoded is left out of a search. Its claims are found when it can be decoded again.
 #[tokio::test]
-async fn a_search_for_lost_claims_leaves_a_lease_that_cannot_be_decoded() {
+async fn a_search_for_lost_claims_leaves_out_a_lease_that_cannot_be_decoded() {
     let (bench, folder) = bench().await;
     let (first, job) = (bench.join("a", 1).await, bench.create(spec("j")).await);
     bench.go(10);
@@ -193,8 +193,8 @@ async fn a_search_for_lost_claims_leaves_a_lease_that_cannot_be_decoded() {
     assert_eq!(bench.store.load_lost(&alive, 10).await.unwrap(), [claimed]);
 }
 
-/// A caller that goes away in the middle of a transaction, at every point where it can: afterwards all of the batch is there
-/// or none of it, and the next transaction begins as if nothing had been.
+/// Drops calls at different points of a transaction. Afterwards the whole batch or nothing is recorded, and the next transaction
+/// works as usual.
 #[tokio::test]
 async fn a_dropped_caller_leaves_no_transaction_open() {
     let (bench, _folder) = bench().await;
@@ -222,7 +222,7 @@ async fn a_dropped_caller_leaves_no_transaction_open() {
         assert_eq!(answers[0], answers[1], "the whole batch or nothing");
         assert_eq!(bench.history(&job).await.len() as i64, n * 2);
     }
-    assert!(went_away >= 1, "{went_away} callers were dropped in the middle");
+    assert!(went_away >= 1, "no call was dropped before its end");
 }
 
 #[tokio::test]

@@ -247,7 +247,7 @@ async fn damage<R: Raw>(raw: &mut R, victim: &Victim) -> (Vec<String>, usize) {
             let (table, name) = (&column.table, &column.name);
             let offset = *offsets.get(table).unwrap_or(&0);
             let mut damaged = 0;
-            // In four places: a table has rows of several kinds, in the order of their keys.
+            // Damages one row in each quarter of the table, because a table may have several kinds of rows, sorted by kind.
             for quarter in 0..4 {
                 let sql = format!(
                     "update {table} set {name} = {value} where ({keys}) = \

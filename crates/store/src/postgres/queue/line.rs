@@ -1,5 +1,5 @@
-//! Spreads concurrent claims of one node on one queue. Without it, they would read the same runs, and all but one would
-//! find theirs taken. So claims take turns to search, and each starts after the position of the one before. That also
+//! Spreads concurrent claims of one node on one queue. Without it, they would read the same runs, and only one claim would
+//! get them. So one claim searches at a time, and each starts after the position of the previous one. That also
 //! avoids the index entries of runs claimed earlier, which a search from the beginning reads until the table is
 //! vacuumed. It is not used for guarded jobs (with a limit on runs in progress, or a concurrency key): their runs start
 //! in order, so a claim on them searches from the beginning.

@@ -30,7 +30,7 @@ async fn backlog(opened: &Opened, name: &str) -> Vec<RunId> {
     runs
 }
 
-/// Ends a run outside the store and leaves its waiting row, as a promotion that lost half of a repair could
+/// Ends a run outside the store, but keeps its waiting row. A promotion that loses a part of a manual repair could leave such rows
 /// (`backlog_cancel`).
 #[tokio::test]
 async fn a_cancelled_backlog_leaves_an_ended_run_whose_waiting_row_remains() {

@@ -27,7 +27,7 @@ fn queued() -> JobSpec {
     JobSpec { target: TargetSpec::Queue(QueueTarget { name: "q".into() }), ..overlapping("j") }
 }
 
-/// Ends a run outside the store and leaves its waiting row, as a promotion that lost half of a repair could.
+/// Ends a run outside the store, but keeps its waiting row. A promotion that loses a part of a manual repair could leave such rows.
 async fn end_and_leave_waiting(opened: &Opened, id: RunId) {
     let mut session = opened.connect().await;
     run(&mut session, &format!("update runs set state = 2, finished_at = 1 where id = '{id}'")).await;
@@ -79,7 +79,7 @@ pub(super) async fn waits_or_ends<T>(opened: &Opened, task: &mut JoinHandle<T>) 
     }
 }
 
-/// The second of two requests under one key must see what the first has made, so it waits until that is committed.
+/// The second of two requests under one key must see what the first has created, so it waits for the commit of the first.
 #[tokio::test]
 async fn a_request_waits_for_another_under_the_same_key() {
     let opened = bench().await;
@@ -95,7 +95,7 @@ async fn a_request_waits_for_another_under_the_same_key() {
     second.await.unwrap().unwrap();
 }
 
-/// A backfill is read only when its row is locked: what another session has changed by then counts.
+/// A backfill is read again after its row is locked, so a change that another session commits before is respected.
 #[tokio::test]
 async fn a_backfill_makes_no_run_after_a_cancel_that_was_under_way() {
     let opened = bench().await;
@@ -114,7 +114,7 @@ async fn a_backfill_makes_no_run_after_a_cancel_that_was_under_way() {
     assert_eq!(advance.await.unwrap(), 0);
 }
 
-/// A node lists a claim that it read before another node had claimed the run anew.
+/// A node lists a claim that it has read. Meanwhile another node has claimed the run again.
 #[tokio::test]
 async fn a_list_of_old_claims_leaves_the_row_of_a_newer_claim() {
     let opened = bench().await;
@@ -174,7 +174,7 @@ async fn followed(opened: &Opened, children: &[&str]) -> ClaimedRun {
     bench.claimed(&lease, &job, 10).await
 }
 
-/// What has ended by the time its row is locked stays as it ended.
+/// A run that ends before the cancel has locked its row keeps its state.
 #[tokio::test]
 async fn a_cancelled_flow_leaves_a_run_whose_settlement_was_under_way() {
     let opened = bench().await;
@@ -189,7 +189,7 @@ async fn a_cancelled_flow_leaves_a_run_whose_settlement_was_under_way() {
     assert_eq!(opened.bench.run(root.id).await.state, State::Succeeded);
 }
 
-/// A child is judged by its job as it is when the job is locked (`lock_job` for one child, `lock_jobs` for several).
+/// The state of a child's job is read after the job is locked (`lock_job` for one child, `lock_jobs` for several).
 #[tokio::test]
 async fn a_flow_starts_no_run_of_a_job_whose_pause_was_under_way() {
     for children in [&["b"][..], &["b", "c"]] {

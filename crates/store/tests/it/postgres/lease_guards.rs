@@ -101,7 +101,7 @@ async fn a_change_of_a_lease_that_waited_for_the_fencing_of_its_node_is_rejected
     }
 }
 
-/// `lock_expired` judges a lease only when it is locked. The renewal had found the lease alive.
+/// `lock_expired` reads a lease again after it has locked it. The renewal found the lease alive and is not committed yet.
 #[tokio::test]
 async fn a_node_whose_renewal_was_under_way_is_not_fenced() {
     let opened = bench().await;

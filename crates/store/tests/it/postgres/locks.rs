@@ -143,7 +143,7 @@ async fn a_locked_run_is_not_delegated_and_the_others_are() {
     assert_eq!(bench.store.delegate(&lease, &bench.all(), &to).await.unwrap(), [free]);
     unlock(session).await;
     assert_eq!(bench.store.delegate(&lease, &bench.all(), &to).await.unwrap(), [locked]);
-    // And back: those that no other session has locked wait again when the node stops.
+    // When the node stops, its delegated runs wait again, except the one that another session has locked.
     let session = lock(&opened, "waiting", "run", locked).await;
     bench.store.retire(&other).await.unwrap();
     assert_eq!(bench.due(&lease).await, [free]);
@@ -204,7 +204,8 @@ async fn beside_a_locked_cursor_none_is_lowered_or_raised_under_another_plan() {
     assert_eq!(cursors().await, expected);
 }
 
-/// What is over, or claimed anew, is answered as such, also while its row is locked.
+/// A settlement of a run that has ended, or that was claimed again, is answered as stale even while another session has locked
+/// the row.
 #[tokio::test]
 async fn only_a_claim_under_the_fence_named_is_answered_as_locked() {
     let opened = bench().await;

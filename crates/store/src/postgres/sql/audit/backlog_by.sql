@@ -1,4 +1,5 @@
--- Reads the actor of the last cancellation of a long backlog with the subject $2, the job's id, of tenant $1, up to time $3.
+-- Reads the actor of the last audit row, up to time $3, about the cancellation of a long backlog of job $2 (its id as the subject)
+-- of tenant $1.
 -- Index: audit_subject, backwards.
 select actor
   from audit

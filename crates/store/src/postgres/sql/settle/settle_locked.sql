@@ -1,5 +1,5 @@
--- Locks those of the runs that are claimed (state 1) under their fence, skips those that another session has locked, and returns
--- these. Arrays: $1 run, $2 fence. Primary key: the day's table. `any (array[...])` leaves the planner no way but the key.
+-- Locks those of the runs that are claimed (state 1) under their fence. Skips and returns the runs that another session has
+-- locked. Arrays: $1 run, $2 fence. Primary key: the day's table. `any (array[...])` leaves the planner no way but the key.
 with claimed as materialized (
     select s.id, s.fence
       from unnest($1::uuid[], $2::bigint[]) as s (id, fence)
