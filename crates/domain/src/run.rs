@@ -206,7 +206,7 @@ pub struct Requeue {
 }
 
 impl Verdict {
-    /// How the run waits again; `None` if it is over.
+    /// How the run waits again; `None` if it has ended.
     #[must_use]
     pub const fn requeue(self, now: DbTime) -> Option<Requeue> {
         match self {

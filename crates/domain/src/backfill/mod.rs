@@ -186,8 +186,8 @@ fn too_fast(rate: Rate, spec: &JobSpec) -> Option<Invalid> {
         u64::from(rate.count).saturating_mul(BACKFILL_EVERY.as_millis()) > max.saturating_mul(rate.per.as_millis());
     let message = || {
         format!(
-            "{rate} is faster than the overlap policy of {:?} allows: at most {max} of its runs may be in progress, and a \
-             backfill creates at most {max} in {BACKFILL_EVERY} then; write {max}/{BACKFILL_EVERY} or slower, leave out the \
+            "{rate} is faster than the overlap policy of {:?} allows: at most {max} of its runs may be in progress, so a \
+             backfill creates at most {max} in {BACKFILL_EVERY}; write {max}/{BACKFILL_EVERY} or slower, leave out the \
              rate, or set overlap to allow",
             spec.name
         )

@@ -71,7 +71,7 @@ impl Decided {
 
 impl Graph {
     /// The decisions of one transaction: every skip, and at most [`STARTS_PER_STEP_MAX`] starts. `None` if the runs that
-    /// opened the flow were pruned: the flow is over.
+    /// opened the flow were pruned, because such a flow has ended.
     #[must_use]
     pub fn next_step(&self, states: &BTreeMap<JobId, State>, cancelled: bool) -> Option<Decided> {
         if !self.is_recorded(states) {
