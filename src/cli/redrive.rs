@@ -34,7 +34,7 @@ A repeated call creates no duplicates: it shows the state of the new runs. A new
 With several jobs, --label or --all, the command asks for a confirmation, unless --yes is set. Each job is redriven on its own: a
 job that fails does not stop the others, and the command then exits with 1.";
 
-/// The space for errors, and the least for which they are shown.
+/// The widest column of errors, and the narrowest one. In less space, the table has no errors.
 const ERROR_MAX: usize = 60;
 const ERROR_MIN: usize = 11;
 const FAILED_PER_READ: usize = 1_000;

@@ -33,7 +33,7 @@ pub(crate) fn shown(value: &str) -> String {
     if refers && plain { value.to_owned() } else { MASK.to_owned() }
 }
 
-/// Calls `each` with the entries that hold a credential themselves, instead of a reference to a secret.
+/// Calls `each` with the entries that contain a credential as a value, instead of a reference to a secret.
 pub(crate) fn each_inline(field: &str, values: &mut BTreeMap<String, String>, each: &mut dyn FnMut(&str, &mut String)) {
     for (name, value) in values.iter_mut().filter(|(name, value)| is_inline(name, value)) {
         each(&format!("{field}.{name}"), value);

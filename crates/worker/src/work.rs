@@ -74,7 +74,7 @@ async fn within<T>(task: &mut JoinHandle<T>, grace: Duration) -> Option<Result<T
     tokio::time::timeout(grace, task).await.ok()
 }
 
-/// Sends heartbeats and the log until the work has ended or the claim is over.
+/// Sends heartbeats and the log until the work or the claim has ended.
 async fn keep(client: Client, context: Context, ended: CancellationToken) -> Option<Over> {
     let mut beat = tokio::time::interval(BEAT_EVERY);
     let mut log = tokio::time::interval(LOG_EVERY);
