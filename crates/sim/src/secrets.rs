@@ -161,8 +161,7 @@ impl SecretTx for SimTx<'_> {
         Ok(())
     }
     async fn forget_key(&mut self, id: &str) -> Result<bool> {
-        let needed = self.db.secrets.values.values().any(|value| value.key_id == id);
-        Ok(!needed && self.db.secrets.keys.remove(id).is_some())
+        Ok(self.db.secrets.keys.remove(id).is_some())
     }
     async fn values_under_other_keys(
         &mut self,

@@ -126,6 +126,10 @@ pub trait SharedTx: Send {
     async fn lock_secrets(&mut self, _tenant: TenantId, _names: &[String]) -> Result<()> {
         Ok(())
     }
+    /// Locks the operator keys, so that none is forgotten while a value that needs it is being stored.
+    async fn lock_keys(&mut self) -> Result<()> {
+        Ok(())
+    }
     /// Locks the epochs of these jobs, in ascending id.
     async fn lock_jobs(&mut self, _jobs: &[JobId], _lock: JobLock) -> Result<()> {
         Ok(())

@@ -35,6 +35,7 @@ macro_rules! conformance_secrets {
             secrets_have_audit_rows_without_values,
             a_key_is_needed_while_a_value_is_encrypted_with_it,
             data_keys_are_replaced_only_under_the_key_that_encrypts_them,
+            a_data_key_is_replaced_only_in_its_version,
             an_installation_has_one_id,
         }
     };
@@ -339,6 +340,19 @@ pub async fn data_keys_are_replaced_only_under_the_key_that_encrypts_them(bench:
     assert_eq!(stored[0].values, [(Version::from_raw(1), expected)]);
     let audit = bench.audit().await;
     assert_eq!(audit.iter().filter(|row| row.action == "rekey_secrets").count(), 1, "one row for each tenant");
+}
+
+pub async fn a_data_key_is_replaced_only_in_its_version(bench: &Bench) {
+    create(bench, "a").await;
+    set(bench, put("a", Version::from_raw(1), 2)).await;
+    create(bench, "b").await;
+    let place =
+        |name: &str, version| ValuePlace { tenant: TENANT, name: name.to_owned(), version: Version::from_raw(version) };
+    let rewrap =
+        Rewrap { place: place("a", 1), was_key: "k1".to_owned(), key_id: "k2".to_owned(), wrapped_key: vec![9] };
+    assert_eq!(bench.store.rewrap(&actor(), &mark("k2"), &[rewrap]).await.unwrap(), 1);
+    let left = bench.store.values_under_other_keys("k2", None, 10).await.unwrap();
+    assert_eq!(left.into_iter().map(|(place, _)| place).collect::<Vec<_>>(), [place("a", 2), place("b", 1)]);
 }
 
 pub async fn an_installation_has_one_id(bench: &Bench) {

@@ -33,6 +33,9 @@ impl SharedTx for DbTx {
     async fn lock_secrets(&mut self, tenant: TenantId, names: &[String]) -> Result<()> {
         self.execute(query!("secrets/lock_secrets", tenant.raw(), names)).await.map(drop)
     }
+    async fn lock_keys(&mut self) -> Result<()> {
+        self.execute(query!("secrets/lock_keys")).await.map(drop)
+    }
     async fn lock_jobs(&mut self, ids: &[JobId], lock: JobLock) -> Result<()> {
         let query = match (ids, lock) {
             ([], _) => return Ok(()),

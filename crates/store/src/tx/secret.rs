@@ -35,9 +35,9 @@ pub trait SecretTx: TokenTx {
     async fn values_of(&mut self, tenant: TenantId, names: &[String]) -> Result<Vec<(String, Version, SealedValue)>>;
 
     async fn secret_keys(&mut self) -> Result<Vec<KeyRecord>>;
-    /// Inserts a key, unless it is stored already.
+    /// Inserts a key, unless it is stored already, and locks its row.
     async fn add_key(&mut self, key: &KeyMark) -> Result<()>;
-    /// Removes a key that no value needs. Returns whether it did.
+    /// Removes a key. Returns whether it was stored.
     async fn forget_key(&mut self, id: &str) -> Result<bool>;
     async fn values_under_other_keys(
         &mut self,
@@ -252,6 +252,8 @@ pub async fn rewrap<T: SecretTx + ?Sized>(tx: &mut T, actor: &Actor, key: &KeyMa
 
 pub async fn forget_keys<T: SecretTx + ?Sized>(tx: &mut T, actor: &Actor, keep: &str) -> Result<Vec<String>> {
     tx.read_clock().await?;
+    // Storing a value locks the row of its key (`add_key`). So the next statement sees every value that needs a key.
+    tx.lock_keys().await?;
     let mut forgotten = Vec::new();
     for key in tx.secret_keys().await?.into_iter().filter(|key| !key.needed && key.mark.id != keep) {
         let id = key.mark.id;

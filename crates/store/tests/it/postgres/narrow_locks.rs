@@ -26,7 +26,7 @@ use super::{
 };
 
 /// Fails if the transaction waits while another session has locked these rows. Returns its answer.
-async fn does_not_wait<T: Send + 'static>(
+pub(super) async fn does_not_wait<T: Send + 'static>(
     opened: &Opened,
     lock: &str,
     transaction: impl Future<Output = T> + Send + 'static,

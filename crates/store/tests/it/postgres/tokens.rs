@@ -11,7 +11,7 @@ use everytick_store::{
 };
 use sqlx::{Connection, PgConnection};
 
-use super::{Opened, bench};
+use super::{Opened, bench, secrets::other_steps};
 
 fn token() -> NewToken {
     let token = Token::from_random(&[1; 64]).unwrap();
@@ -47,7 +47,9 @@ async fn a_first_token_is_refused_while_a_node_of_an_earlier_release_is_alive() 
 async fn from_the_first_token_on_an_earlier_release_cannot_start() {
     let opened = bench().await;
     opened.bench.join("new", 1).await;
+    let before = other_steps(&opened, "access").await;
     opened.store.create_token(&actor(), &Creator::First, token()).await.unwrap();
     let (step, works_from) = works_from(&opened).await;
     assert_eq!(works_from, step);
+    assert_eq!(other_steps(&opened, "access").await, before);
 }
