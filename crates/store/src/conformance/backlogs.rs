@@ -26,6 +26,7 @@ macro_rules! conformance_backlogs {
     ($open:path) => {
         $crate::conformance_group! { $open, backlogs:
             none_of_a_cancelled_backlog_starts_and_later_runs_do,
+            a_run_that_waits_only_since_the_cancel_is_not_cancelled,
             none_of_a_cancelled_backlog_of_late_runs_starts,
             workers_get_no_run_of_a_cancelled_backlog,
             a_pause_or_delete_that_cancels_ends_a_long_backlog,
@@ -98,6 +99,17 @@ pub async fn none_of_a_cancelled_backlog_starts_and_later_runs_do(bench: &Bench)
     batches(bench).await;
     assert_eq!(work(bench, "j").await, None);
     all_cancelled(bench, &runs).await;
+}
+
+pub async fn a_run_that_waits_only_since_the_cancel_is_not_cancelled(bench: &Bench) {
+    let lease = bench.join("a", 1).await;
+    let (job, runs) = backlog(bench, &lease, overlapping("j")).await;
+    cancel(bench, "j").await;
+    bench.go(at(LONG + 1));
+    let later = bench.waiting(&lease, &job, at(LONG + 1)).await;
+    batches(bench).await;
+    assert_eq!(bench.run(runs[LONG - 1]).await.state, State::Cancelled);
+    assert_eq!(bench.run(later).await.state, State::Waiting);
 }
 
 pub async fn none_of_a_cancelled_backlog_of_late_runs_starts(bench: &Bench) {

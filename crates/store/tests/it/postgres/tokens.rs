@@ -6,12 +6,17 @@ use everytick_domain::{
     time::Span,
 };
 use everytick_store::{
-    Creator, NewToken, StoreError, TokenKey, TokenStore as _,
+    Creator, NewToken, SecretStore as _, StoreError, TokenKey, TokenStore as _,
     conformance::{START, TENANT, actor},
 };
 use sqlx::{Connection, PgConnection};
 
-use super::{Opened, bench, secrets::other_steps};
+use super::{
+    Opened, bench,
+    guards::{run, waits_for_a_lock},
+    narrow_locks::does_not_wait,
+    secrets::other_steps,
+};
 
 fn token() -> NewToken {
     let token = Token::from_random(&[1; 64]).unwrap();
@@ -52,4 +57,28 @@ async fn from_the_first_token_on_an_earlier_release_cannot_start() {
     let (step, works_from) = works_from(&opened).await;
     assert_eq!(works_from, step);
     assert_eq!(other_steps(&opened, "access").await, before);
+}
+
+/// Changes of tokens are serialized. So the second of two first tokens sees the first one (`lock_access`).
+#[tokio::test]
+async fn a_first_token_waits_for_one_that_was_under_way() {
+    let opened = bench().await;
+    let mut other = opened.connect().await;
+    run(&mut other, "begin; update settings set value = 'true' where name = 'auth_required'").await;
+    let store = opened.store.clone();
+    let mut creating = tokio::spawn(async move { store.create_token(&actor(), &Creator::First, token()).await });
+    waits_for_a_lock(&opened, &mut creating).await;
+    run(&mut other, "commit").await;
+    let refused = creating.await.unwrap();
+    assert!(matches!(refused, Err(StoreError::Conflict(_))), "{refused:?}");
+}
+
+/// `lock_access` locks one setting.
+#[tokio::test]
+async fn a_token_does_not_wait_for_other_settings() {
+    let opened = bench().await;
+    opened.store.installation("one").await.unwrap();
+    let (store, lock) = (opened.store.clone(), "select from settings where name <> 'auth_required' for update");
+    let create = async move { store.create_token(&actor(), &Creator::First, token()).await };
+    does_not_wait(&opened, lock, create).await.unwrap();
 }
