@@ -8,6 +8,7 @@ mod egress;
 mod exposure;
 mod file;
 mod secret_keys;
+mod shell;
 mod tls;
 
 use std::{collections::BTreeSet, fmt, net::SocketAddr, path::PathBuf, str::FromStr};
@@ -37,6 +38,7 @@ pub(crate) use egress::{Egress, EgressKeys};
 pub(crate) use file::File;
 use file::KeyLines;
 pub(crate) use secret_keys::{InlineSecrets, read_keys};
+pub(crate) use shell::{Shell, ShellKeys};
 pub(crate) use tls::{TlsClientAuth, TlsSettings};
 
 pub(crate) const FILE_DEFAULT: &str = "everytick.toml";
@@ -86,6 +88,8 @@ pub(crate) struct Settings {
     pub(crate) lease: Span,
     pub(crate) drain_timeout: Span,
     pub(crate) enable_shell: bool,
+    /// What commands may be and do; `None` without the section.
+    pub(crate) shell: Option<Shell>,
     pub(crate) allow_webhook_ranges: Vec<IpNet>,
     /// Where webhooks may go.
     pub(crate) egress: Egress,
@@ -156,6 +160,8 @@ impl Settings {
         };
         let wrong_egress = |wrong: String| Failure::usage(format!("{}: {wrong}", named.key_lines.of("egress")));
         let egress = file.egress.take().map(Egress::try_from).transpose().map_err(wrong_egress)?.unwrap_or_default();
+        let wrong_shell = |wrong: String| Failure::usage(format!("{}: {wrong}", named.key_lines.of("shell")));
+        let shell = file.shell.take().map(Shell::try_from).transpose().map_err(wrong_shell)?;
         let webhook_ranges =
             named.pick("allow_webhook_range", flags.allow_webhook_range, file.allow_webhook_range).unwrap_or_default();
         let dns_servers = named.pick("dns_server", flags.dns_server, file.dns_server).unwrap_or_default();
@@ -198,6 +204,7 @@ impl Settings {
                 .pick("drain_timeout", flags.drain_timeout, file.drain_timeout)
                 .unwrap_or(Span::seconds(30)),
             enable_shell: named.pick("enable_shell", flags.enable_shell, file.enable_shell).unwrap_or(false),
+            shell,
             egress,
             allow_webhook_ranges: webhook_ranges.into_iter().map(|range| range.0).collect(),
             slots: named.pick("slots", flags.slots, file.slots).unwrap_or(1_000),

@@ -12,8 +12,8 @@ const FOR_CLIENTS_MIN: u64 = 64;
 const BESIDE_SLOTS: u64 = FOR_DELIVERIES + FOR_THE_REST + FOR_CLIENTS_MIN;
 /// A webhook needs one connection.
 const PER_SLOT: u64 = 1;
-/// A command needs two pipes for its output, and one descriptor that signals its end.
-const PER_SLOT_WITH_SHELL: u64 = 3;
+/// A command needs two pipes for its output, the socket of its supervisor, and one descriptor that signals its end.
+const PER_SLOT_WITH_SHELL: u64 = 4;
 /// Limit of API connections if `--max-connections` is not set.
 const CLIENTS_DEFAULT_MAX: u64 = 16_384;
 
@@ -68,11 +68,11 @@ mod tests {
             (Some(1_048_576), 10_000, false, 10_000, 16_384),
             (Some(1_048_576), 10_000, true, 10_000, 16_384),
             (Some(4_096), 1_000, false, 1_000, 2_840),
-            (Some(4_096), 1_000, true, 1_000, 840),
+            (Some(4_096), 1_000, true, 944, 64),
             (Some(1_320), 1_000, false, 1_000, 64),
             (Some(1_319), 1_000, false, 999, 64),
             (Some(1_024), 1_000, false, 704, 64),
-            (Some(1_024), 1_000, true, 234, 66),
+            (Some(1_024), 1_000, true, 176, 64),
             (Some(1_024), 100, false, 100, 668),
             (Some(256), 1_000, true, 1, 64),
             (Some(0), 1, false, 1, 64),

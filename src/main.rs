@@ -21,6 +21,10 @@ mod watchdog;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    // Before everything else: it must be quick, and its arguments are no user's.
+    if let Some(code) = everytick_targets::exec_command(std::env::args_os()) {
+        return code;
+    }
     // Does nothing without the feature `mutants`, which only test builds have.
     if let Err(wrong) = everytick_domain::mutant::set_from_env(|name| std::env::var(name).ok()) {
         return failure::report(&failure::Failure::usage(wrong).into());

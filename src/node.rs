@@ -12,13 +12,13 @@ use everytick_engine::{
     secrets::{Vault, check_keys},
 };
 use everytick_store::{Announced, Limits, PostgresOptions, PostgresStore, SqliteStore, Store, StoreError, SystemClock};
-use everytick_targets::{AddressPolicy, ShellSettings, TERM_GRACE, TargetSettings, Targets, end_orphans};
+use everytick_targets::{AddressPolicy, ShellSettings, TargetSettings, Targets, end_orphans, may_change_user};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     access,
     cli::serve::{NEXT_TICKS_MAX, NextTick, Running},
-    config::{DatabaseUrl, InlineSecrets, Settings, read_keys},
+    config::{DatabaseUrl, InlineSecrets, Settings, Shell, read_keys},
     descriptors,
     failure::Failure,
     identity,
@@ -74,6 +74,9 @@ pub(crate) async fn start(
     let Stores { engine: store, api: api_store } = open(settings, &hints).await?;
     let vault = vault(store.as_ref(), read_keys(&settings.secret_key_files)?).await?;
     let targets = target_settings(settings);
+    if let Some(shell) = targets.shell.as_ref().filter(|_| settings.roles.runs_jobs) {
+        check_shell(settings, shell).await?;
+    }
     let run_key = store.run_key(new_run_key(&*entropy)).await?;
     let shares = descriptors::divide(settings.slots, settings.enable_shell);
     let parts = Parts {
@@ -135,15 +138,40 @@ fn target_settings(settings: &Settings) -> TargetSettings {
         0 => {}
         count => tracing::warn!("killed {count} processes of commands that outlived the last server"),
     }
+    let rules = settings.shell.clone().unwrap_or_default();
     TargetSettings {
         addresses: AddressPolicy::new([&settings.allow_webhook_ranges[..], &settings.egress.allow_ranges].concat())
             .denying(settings.egress.deny_ranges.clone()),
         egress: settings.egress.policy.clone(),
         proxy: settings.egress.proxy.clone(),
         dns_servers: settings.dns_servers.clone(),
-        shell: settings.enable_shell.then_some(ShellSettings { grace: TERM_GRACE, owner: Some(owner) }),
+        shell: settings
+            .enable_shell
+            .then(|| ShellSettings { isolation: rules.isolation, ..ShellSettings::new(Some(owner)) }),
+        commands: rules.policy,
         refuse_inline_secrets: settings.inline_secrets == InlineSecrets::Refuse,
     }
+}
+
+/// Whether this node can run commands as the settings ask for. Warns of what commands can do nevertheless.
+async fn check_shell(settings: &Settings, shell: &ShellSettings) -> anyhow::Result<()> {
+    let wrong = |why: String| Failure::usage(format!("[shell]: {why}"));
+    match &shell.isolation.user {
+        Some(user) => {
+            may_change_user().map_err(|why| wrong(format!("user: commands cannot run as {}: {why}", user.name)))?;
+        }
+        None => tracing::warn!(
+            "commands run as the user of this server and can read {}; set user in the section [shell] of everytick.toml",
+            match &settings.database {
+                DatabaseUrl::Sqlite(file) => format!("the database file {}", file.display()),
+                DatabaseUrl::Postgres(_) => "its files, such as the one with the database URL".to_owned(),
+            }
+        ),
+    }
+    if let Some(home) = settings.shell.as_ref().and_then(Shell::missing_home) {
+        tracing::warn!(home = %home.display(), "the home of commands does not exist; commands without a workdir start in /");
+    }
+    shell.probe().await.map_err(|why| wrong(format!("commands cannot be isolated: {why}")).into())
 }
 
 fn hosts(settings: &Settings, addresses: &[SocketAddr]) -> Hosts {

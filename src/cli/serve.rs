@@ -281,6 +281,9 @@ pub(crate) fn run(flags: ServeFlags, file: File) -> anyhow::Result<()> {
     if settings.auth == Auth::Open {
         tracing::warn!("--auth open: every program on this machine may do everything, whatever tokens exist");
     }
+    if settings.shell.is_some() && !settings.enable_shell {
+        tracing::warn!("the section [shell] starts no commands: --enable-shell is off");
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let served = runtime.block_on(serve(&settings));
     // Do not wait for tasks that are still running.

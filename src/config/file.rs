@@ -17,7 +17,9 @@ use everytick_domain::{
 use serde::Deserialize;
 use toml::{Table, Value};
 
-use super::{AddressRange, Auth, DnsServer, EgressKeys, FILE_DEFAULT, InlineSecrets, Listen, ListenKey, TlsClientAuth};
+use super::{
+    AddressRange, Auth, DnsServer, EgressKeys, FILE_DEFAULT, InlineSecrets, Listen, ListenKey, ShellKeys, TlsClientAuth,
+};
 use crate::{
     cli::{Cli, serve::ServeFlags},
     failure::Failure,
@@ -64,6 +66,7 @@ pub(crate) struct File {
     pub(crate) enable_shell: Option<bool>,
     pub(crate) allow_webhook_range: Option<Vec<AddressRange>>,
     pub(crate) egress: Option<EgressKeys>,
+    pub(crate) shell: Option<ShellKeys>,
     pub(crate) slots: Option<u32>,
     pub(crate) max_connections: Option<u32>,
     pub(crate) max_job_share: Option<u8>,
@@ -200,7 +203,7 @@ fn refusal(text: &str, key: &str, value: &Value) -> Option<String> {
     let at = line_of(text, key).map(|line| format!("line {line}: ")).unwrap_or_default();
     if SECTIONS.contains(&key) {
         let error = Table::from_iter([(key.to_owned(), value.clone())]).try_into::<File>().err()?;
-        return Some(format!("{at}[{key}]: {}", section_error(error.message())));
+        return Some(format!("{at}[{key}]: {}", section_error(key, error.message())));
     }
     let settings = settings();
     let Some((_, kind)) = settings.iter().find(|(name, _)| name == key) else {
@@ -220,10 +223,10 @@ fn refusal(text: &str, key: &str, value: &Value) -> Option<String> {
 }
 
 /// The sections of the file. Their keys have no flags.
-const SECTIONS: [&str; 1] = ["egress"];
+const SECTIONS: [&str; 2] = ["egress", "shell"];
 
 /// The message of serde about a key of a section, in words of the file.
-fn section_error(message: &str) -> String {
+fn section_error(section: &str, message: &str) -> String {
     let message = message.trim();
     match message.strip_prefix("unknown field `").and_then(|rest| rest.split_once('`')) {
         Some((key, rest)) => {
@@ -231,7 +234,7 @@ fn section_error(message: &str) -> String {
             format!("{key:?} is not a key of this section; the keys are {}", known.join(", "))
         }
         None if message.starts_with("invalid type") => {
-            "has a value of a wrong type; see docs/reference/settings.md#egress".to_owned()
+            format!("has a value of a wrong type; see docs/reference/settings.md#{section}")
         }
         None => message.to_owned(),
     }
@@ -287,6 +290,9 @@ mod tests {
             ("[egress]\nports = [0]", &["[egress]", "not a port"]),
             ("[egress]\nhosts = [\"https://a\"]", &["[egress]", "is not a host"]),
             ("[egress]\nhttps_only = 1", &["[egress]", "wrong type"]),
+            ("[shell]\nusr = \"a\"", &["line 1", "[shell]", "\"usr\" is not a key", "systemd_run"]),
+            ("[shell]\nallow = [\"jobs\"]", &["[shell]", "is not an absolute path"]),
+            ("[shell]\nscripts = 1", &["[shell]", "settings.md#shell"]),
             ("slots = \"many\"", &["slots: \"many\"", "a number from 1"]),
             ("slots = \"5\"", &["slots: \"5\"", "without quotes: 5"]),
             ("slots = -1", &["slots: -1", "a number from 1"]),

@@ -30,6 +30,7 @@ mod readme;
 mod recover;
 mod secrets;
 mod settings;
+mod shell;
 mod support;
 mod times;
 mod tls;

@@ -29,7 +29,7 @@ pub trait Kind: Sized + Send + Sync {
         Vec::new()
     }
 
-    /// Why the operator permits no delivery to this receiver, by field.
+    /// Why the operator permits no delivery to this receiver, or no command of this program, by field.
     fn refused_receiver(_: &Self::Spec, _: &TargetSettings) -> Vec<Invalid> {
         Vec::new()
     }

@@ -38,7 +38,10 @@ pub use self::{
     mask::MASK,
     reference::{by_kind, listed, reference_table},
     secrets::{SecretValue, Secrets},
-    shell::{ShellSettings, TERM_GRACE, end_orphans},
+    shell::{
+        Cgroup, CgroupPlace, CommandPolicy, CommandUser, Isolation, ProcessLimits, ProgramPattern, ShellSettings,
+        TERM_GRACE, THIS_PROGRAM, end_orphans, exec_command, may_change_user,
+    },
     tail::OUTPUT_TAIL_BYTES_MAX,
 };
 
@@ -71,6 +74,8 @@ pub struct TargetSettings {
     pub dns_servers: Vec<SocketAddr>,
     /// `None` unless the operator enabled commands.
     pub shell: Option<ShellSettings>,
+    /// The programs that commands may be, on every node.
+    pub commands: CommandPolicy,
     /// Refuse definitions with new credentials that are not references to secrets.
     pub refuse_inline_secrets: bool,
 }
@@ -124,7 +129,7 @@ macro_rules! define {
             under_target(spec, found)
         }
 
-        /// Why no node may send to the receiver of `spec`, by field. Names are resolved at delivery, so only literal addresses
+        /// Why no node may send to the receiver of `spec`, or start its program, by field. Names are resolved at delivery, so only literal addresses
         /// are checked.
         #[must_use]
         pub fn refused_receiver(spec: &TargetSpec, settings: &TargetSettings) -> Vec<Invalid> {

@@ -91,8 +91,9 @@ impl Target {
             wrong.extend(allowed.elsewhere.judge(&spec, forbidden));
         }
         wrong.extend(everytick_targets::validate(&spec));
-        // An edit of other fields keeps its URL. Its deliveries fail with the same message.
-        if old.is_none_or(|old| old.host() != spec.host()) {
+        // An edit of other fields keeps its host, or its command. Its deliveries fail with the same message.
+        let keeps = |old: &TargetSpec| old.host() == spec.host() && (spec.host().is_some() || *old == spec);
+        if !old.is_some_and(keeps) {
             wrong.extend(everytick_targets::refused_receiver(&spec, allowed.targets));
         }
         if allowed.targets.refuse_inline_secrets {

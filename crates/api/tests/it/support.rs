@@ -20,7 +20,7 @@ use everytick_engine::{
 };
 use everytick_sim::{Faults, SimStore};
 use everytick_store::{Lease, Limits, NodeInfo, SqliteStore, Store, SystemClock};
-use everytick_targets::{ShellSettings, TERM_GRACE, TargetSettings};
+use everytick_targets::{ShellSettings, TargetSettings};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tower::ServiceExt;
@@ -68,7 +68,7 @@ impl Entropy for Counting {
 }
 
 fn targets(shell_enabled: bool) -> TargetSettings {
-    let shell = shell_enabled.then_some(ShellSettings { grace: TERM_GRACE, owner: None });
+    let shell = shell_enabled.then(|| ShellSettings::new(None));
     TargetSettings { shell, ..TargetSettings::default() }
 }
 

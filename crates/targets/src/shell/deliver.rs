@@ -1,14 +1,14 @@
-//! Runs a command on the node, in a clean environment and its own process group. The group is killed when the delivery
-//! ends, for every cause of the end. A process that remained could overlap the next run.
+//! Runs a command on the node, in a clean environment, under a supervisor that ends all its processes when the delivery ends, for
+//! every cause of the end. A process that remained could overlap the next run. [`super::exec`] has the supervisor.
 
 use std::{
     convert::Infallible,
     ffi::OsString,
     future::pending,
     io,
-    os::unix::{ffi::OsStringExt as _, process::ExitStatusExt},
-    path::Path,
-    process::{ExitStatus, Stdio},
+    os::{fd::OwnedFd, unix::ffi::OsStringExt as _, unix::net::UnixStream as StdUnixStream},
+    path::{Path, PathBuf},
+    process::Stdio,
     time::Duration,
 };
 
@@ -17,49 +17,129 @@ use everytick_domain::{
     target::{Command, Outcome, Retry, ShellTarget},
     wrong_input::os_error,
 };
-use process_wrap::tokio::{ChildWrapper, CommandWrap, KillOnDrop, ProcessGroup};
+use rustix::process::{Pid, Signal, kill_process};
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWriteExt},
-    process::{ChildStderr, ChildStdin, ChildStdout},
+    net::{
+        UnixStream,
+        unix::{OwnedReadHalf, OwnedWriteHalf},
+    },
+    process::{Child, ChildStderr, ChildStdout},
     time::{sleep, timeout},
 };
 use tokio_util::sync::CancellationToken;
+use zeroize::Zeroizing;
 
-use super::{orphans, validate::validate};
+use super::{
+    exec::{Charge, EXEC_COMMAND, Order, REPORT_BYTES_MAX, Report, SUPERVISE, Step, frame, leftovers, payload_frame},
+    isolation::{Cgroup, CgroupPlace, Isolation},
+    orphans,
+    policy::CommandPolicy,
+    validate::validate,
+};
 use crate::{Dispatch, LiveOutput, Secrets, Stream, permanent_failure, tail::Tail};
 
 /// Time between TERM and KILL.
 pub const TERM_GRACE: Duration = Duration::from_secs(5);
+/// The program of this process, also when its file has been replaced.
+pub const THIS_PROGRAM: &str = "/proc/self/exe";
 
 /// How long a descendant may continue to write after the command itself has ended.
 const LINGER: Duration = Duration::from_millis(500);
-/// How long to wait for a killed command to end. The delivery does not wait longer for a command that is stuck in the kernel.
-const KILL_WAIT: Duration = Duration::from_secs(1);
+/// How long to wait until all processes of a command have ended. The delivery does not wait longer for one that is stuck in the
+/// kernel; its supervisor does.
+const KILL_WAIT: Duration = Duration::from_secs(10);
+/// How long the check at the start may take.
+const PROBE_MAX: Duration = Duration::from_secs(20);
 const READ_BYTES: usize = 16 * 1024;
-const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+pub(super) const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 const SH: &str = "/bin/sh";
-const SIGTERM: i32 = 15;
+const LANG: &str = "C.UTF-8";
+/// systemd-run without root needs it to find the manager of the user.
+const RUNTIME_DIR: &str = "XDG_RUNTIME_DIR";
 
 /// The operator's settings for commands.
 #[derive(Clone, Debug)]
 pub struct ShellSettings {
     /// The time between TERM and KILL, normally [`TERM_GRACE`].
     pub grace: Duration,
-    /// The installation that the commands belong to. Commands carry this mark, by which [`super::end_orphans`] finds those
+    /// The installation that the commands belong to. Commands carry its mark, by which [`super::end_orphans`] finds those
     /// that outlived their server.
     pub owner: Option<String>,
+    pub isolation: Isolation,
+    /// A program with the subcommand [`EXEC_COMMAND`], normally [`THIS_PROGRAM`].
+    pub launcher: PathBuf,
+}
+
+impl ShellSettings {
+    /// Commands of this process's user, without limits.
+    #[must_use]
+    pub fn new(owner: Option<String>) -> Self {
+        Self { grace: TERM_GRACE, owner, isolation: Isolation::default(), launcher: THIS_PROGRAM.into() }
+    }
+
+    /// The first part of the names of control groups.
+    fn prefix(&self) -> String {
+        match &self.owner {
+            Some(owner) => format!("everytick-{}-", orphans::id(owner)),
+            None => "everytick-".to_owned(),
+        }
+    }
+
+    /// Whether commands can be isolated as these settings ask for. Starts a supervisor that starts no command. Before that it
+    /// removes what a killed server left behind.
+    pub async fn probe(&self) -> Result<(), String> {
+        if let Some(Cgroup { place: CgroupPlace::Directory(parent), .. }) = &self.isolation.cgroup {
+            leftovers(parent, &self.prefix());
+        }
+        let order = Order {
+            program: SH.into(),
+            arg0: SH.to_owned(),
+            args: Vec::new(),
+            env: Vec::new(),
+            workdir: None,
+            isolation: self.isolation.clone(),
+            probe: true,
+        };
+        let failed = |error: io::Error| format!("could not start {}: {}", self.launcher.display(), os_error(&error));
+        let frames = frames(&self.charge("probe"), &order, None).map_err(failed)?;
+        let mut group = Group::spawn(self, "probe").map_err(failed)?;
+        let mut stderr = Vec::new();
+        let mut errors = group.child.stderr.take();
+        let report = timeout(PROBE_MAX, async {
+            group.send(&frames).await;
+            let report = group.report().await;
+            if let Some(errors) = &mut errors {
+                let _ = errors.take(REPORT_BYTES_MAX as u64).read_to_end(&mut stderr).await;
+            }
+            report
+        });
+        match report.await {
+            Ok(Ok(Report::Ready)) => Ok(()),
+            Ok(Ok(Report::Refused { what, .. })) => Err(what),
+            Ok(Ok(Report::Ended { .. })) => Err(String::from_utf8_lossy(&stderr).trim().to_owned()),
+            Ok(Err(error)) => Err(os_error(&error)),
+            Err(_) => Err(format!("no answer within {PROBE_MAX:?}")),
+        }
+    }
+
+    fn charge(&self, name: &str) -> Charge {
+        Charge { cgroup: self.isolation.cgroup.clone(), name: self.prefix() + name }
+    }
 }
 
 /// Commands get only `HOME` from the node's environment, because its settings may contain passwords.
 #[derive(Debug)]
 pub(super) struct Runner {
     settings: ShellSettings,
+    policy: CommandPolicy,
     home: Option<OsString>,
 }
 
 impl Runner {
-    pub(super) fn new(settings: ShellSettings) -> Self {
-        Self { settings, home: std::env::var_os("HOME") }
+    pub(super) fn new(settings: ShellSettings, policy: CommandPolicy) -> Self {
+        let home = settings.isolation.home().map(|home| home.clone().into_os_string());
+        Self { settings, policy, home: home.or_else(|| std::env::var_os("HOME")) }
     }
 
     pub(super) async fn run(
@@ -75,82 +155,159 @@ impl Runner {
         if cancel.is_cancelled() {
             return Outcome::Cancelled { output: None };
         }
-        let filled = env(dispatch, what).and_then(|env| Ok((env, dispatch.body()?)));
-        let (env, payload) = match filled {
-            Ok(filled) => filled,
+        let frames = match self.frames(dispatch, what) {
+            Ok(frames) => frames,
             Err(error) => return permanent_failure(error),
         };
-        let mut group = match self.spawn(dispatch, what, env) {
+        let mut group = match Group::spawn(&self.settings, &dispatch.run.to_string()) {
             Ok(group) => group,
             Err(error) if crate::http::is_out_of_descriptors(&error) => {
                 tracing::warn!("out of file descriptors: a run is released unsent; raise the open-file limit");
                 return Outcome::Unsent;
             }
-            Err(error) => return not_started(&error, what),
+            Err(error) => return not_supervised(&error),
         };
         let mut output = Output::of(&mut group, &dispatch.secrets, live);
 
-        let payload = payload.as_deref().unwrap_or_default();
-        let stdin = group.child.stdin().take();
+        let mut orders = group.orders.take();
         let ended = tokio::select! {
             biased;
-            status = group.exited() => Ended::ByItself(status),
+            report = group.report() => Ended::ByItself(report),
             () = cancel.cancelled() => Ended::Cancelled,
             () = sleep(dispatch.timeout.into()) => Ended::TimedOut,
-            never = async { tokio::join!(feed(stdin, payload), output.read()); pending::<Infallible>().await } => match never {},
+            never = async {
+                tokio::join!(feed(&mut orders, &frames), output.read());
+                pending::<Infallible>().await
+            } => match never {},
         };
+        group.orders = orders;
         match ended {
-            Ended::ByItself(_) => drop(timeout(LINGER, output.read()).await),
+            Ended::ByItself(_) => {
+                let _ = timeout(LINGER, output.read()).await;
+                group.end().await;
+            }
             Ended::Cancelled | Ended::TimedOut => group.stop(&mut output, self.settings.grace).await,
         }
         drop(group);
         let output = output.into_text();
         match ended {
-            Ended::ByItself(status) => conclude(status, output),
+            Ended::ByItself(report) => self.conclude(report, what, output),
             Ended::Cancelled => Outcome::Cancelled { output },
             Ended::TimedOut => Outcome::TimedOut { after: dispatch.timeout, output },
         }
     }
 
-    fn spawn(&self, dispatch: &Dispatch, what: &ShellTarget, env: Vec<(&str, OsString)>) -> io::Result<Group> {
-        let mut command = CommandWrap::with_new(program(&what.command), |command| {
-            match &what.command {
-                Command::Argv(argv) => command.args(argv.iter().skip(1)),
-                Command::Script(script) => command.arg("-c").arg(script),
-            };
-            command.env_clear().env("PATH", PATH).env("LANG", "C.UTF-8");
-            if let Some(home) = &self.home {
-                command.env("HOME", home);
+    /// Everything that supervisor and starter need. It may contain secrets.
+    fn frames(&self, dispatch: &Dispatch, what: &ShellTarget) -> Result<Zeroizing<Vec<u8>>, String> {
+        let program = self.policy.program(what)?;
+        let payload = dispatch.body()?;
+        let Isolation { user, .. } = &self.settings.isolation;
+        let mut env: Vec<(String, Vec<u8>)> = Vec::new();
+        let mut set = |name: &str, value: &[u8]| env.push((name.to_owned(), value.to_vec()));
+        set("PATH", PATH.as_bytes());
+        set("LANG", LANG.as_bytes());
+        if let Some(home) = &self.home {
+            set("HOME", &home.clone().into_vec());
+        }
+        if let Some(user) = user {
+            set("USER", user.name.as_bytes());
+            set("LOGNAME", user.name.as_bytes());
+        }
+        for (name, value) in filled_env(dispatch, what)? {
+            set(name, &value);
+        }
+        if let Some(owner) = &self.settings.owner {
+            set(orphans::OWNER, orphans::mark(owner).as_bytes());
+        }
+        for fact in dispatch.facts() {
+            set(fact.variable, fact.value.to_string().as_bytes());
+        }
+        let args = match &what.command {
+            Command::Argv(argv) => argv.iter().skip(1).cloned().collect(),
+            Command::Script(script) => vec!["-c".to_owned(), script.clone()],
+        };
+        let named = self::program(&what.command);
+        let order = Order {
+            program: program.unwrap_or_else(|| named.into()),
+            arg0: named.to_owned(),
+            args,
+            env,
+            workdir: what.workdir.as_ref().map(PathBuf::from),
+            isolation: self.settings.isolation.clone(),
+            probe: false,
+        };
+        let charge = self.settings.charge(&format!("{}-{}", dispatch.run, dispatch.fence));
+        frames(&charge, &order, payload.as_deref()).map_err(|error| format!("the command cannot be encoded: {error}"))
+    }
+
+    fn conclude(&self, report: io::Result<Report>, what: &ShellTarget, output: Option<String>) -> Outcome {
+        let error = match report {
+            Ok(Report::Ended { code: Some(0), .. } | Report::Ready) => return Outcome::Succeeded { output },
+            Ok(Report::Ended { code: Some(code), .. }) => format!("exit code {code}"),
+            Ok(Report::Ended { code: None, signal: Some(signal) }) => format!("killed by signal {signal}"),
+            Ok(Report::Ended { code: None, signal: None }) => "the command ended without a status".to_owned(),
+            Ok(Report::Refused { step, errno, what: why }) => return self.not_started(step, errno, &why, what),
+            Err(error) => format!("the process that supervises the command ended early: {}", os_error(&error)),
+        };
+        Outcome::Failed { error, output, retry: Retry::Allowed }
+    }
+
+    /// A missing program will be missing on a retry too. A node that is out of processes, memory or file descriptors may
+    /// recover.
+    fn not_started(&self, step: Step, errno: i32, why: &str, what: &ShellTarget) -> Outcome {
+        let error = io::Error::from_raw_os_error(errno);
+        let retry = if is_temporary(&error) { Retry::Allowed } else { Retry::Never };
+        let user = self.settings.isolation.user.as_ref().map_or("the node", |user| user.name.as_str());
+        let why = match step {
+            Step::Isolation => why.to_owned(),
+            Step::Workdir => {
+                let workdir = what.workdir.as_deref().unwrap_or_default();
+                match error.kind() {
+                    io::ErrorKind::PermissionDenied => {
+                        format!("its workdir {workdir:?} may not be entered by the user of {user}")
+                    }
+                    _ => format!("its workdir {workdir:?} is not a folder on the node"),
+                }
             }
-            command.envs(env);
-            if let Some(owner) = &self.settings.owner {
-                command.env(orphans::OWNER, orphans::mark(owner));
-            }
-            command.envs(dispatch.facts().map(|fact| (fact.variable, fact.value.to_string())));
-            if let Some(workdir) = &what.workdir {
-                command.current_dir(workdir);
-            }
-            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        });
-        command.wrap(ProcessGroup::leader()).wrap(KillOnDrop);
-        Ok(Group { child: command.spawn()? })
+            Step::Program => why_not_started(&error, what, user),
+        };
+        let error = format!("could not start {:?}: {why}", program(&what.command));
+        Outcome::Failed { error, output: None, retry }
     }
 }
 
-/// The variables of the command, with the values of their references.
-fn env<'w>(dispatch: &Dispatch, what: &'w ShellTarget) -> Result<Vec<(&'w str, OsString)>, String> {
+/// The supervisor did not start: this node lacks something, which a retry may find.
+fn not_supervised(error: &io::Error) -> Outcome {
+    let error = format!("could not start the process that supervises the command: {}", os_error(error));
+    Outcome::Failed { error, output: None, retry: Retry::Allowed }
+}
+
+fn is_temporary(error: &io::Error) -> bool {
+    const ENFILE: i32 = 23;
+    const EMFILE: i32 = 24;
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::OutOfMemory)
+        || matches!(error.raw_os_error(), Some(ENFILE | EMFILE))
+}
+
+fn frames(charge: &Charge, order: &Order, payload: Option<&[u8]>) -> io::Result<Zeroizing<Vec<u8>>> {
+    let order = Zeroizing::new(frame(order)?);
+    Ok(Zeroizing::new([&frame(charge)?, order.as_slice(), &payload_frame(payload)].concat()))
+}
+
+/// The variables of the job, with the values of their references.
+fn filled_env<'w>(dispatch: &Dispatch, what: &'w ShellTarget) -> Result<Vec<(&'w str, Vec<u8>)>, String> {
     let fill = |(name, value): (&'w String, &String)| {
         let filled = dispatch.secrets.fill(value, Encoding::Plain)?;
         if filled.contains(&0) {
             return Err(format!("the variable {name} contains a NUL byte, which cannot be passed to a process"));
         }
-        Ok((name.as_str(), OsString::from_vec(filled.into_owned())))
+        Ok((name.as_str(), filled.into_owned()))
     };
     what.env.iter().map(fill).collect()
 }
 
 enum Ended {
-    ByItself(io::Result<ExitStatus>),
+    ByItself(io::Result<Report>),
     Cancelled,
     TimedOut,
 }
@@ -162,42 +319,16 @@ fn program(command: &Command) -> &str {
     }
 }
 
-/// Writes the payload and closes the pipe. A command that does not read it breaks the pipe, which does not fail the run.
-async fn feed(stdin: Option<ChildStdin>, payload: &[u8]) {
-    if let Some(mut stdin) = stdin {
-        let _ = stdin.write_all(payload).await;
+/// Writes the orders. A supervisor that has ended does not read them.
+async fn feed(orders: &mut Option<OwnedWriteHalf>, frames: &[u8]) {
+    if let Some(orders) = orders {
+        let _ = orders.write_all(frames).await;
     }
 }
 
-fn conclude(status: io::Result<ExitStatus>, output: Option<String>) -> Outcome {
-    let error = match status {
-        Ok(status) if status.success() => return Outcome::Succeeded { output },
-        Ok(status) => match (status.code(), status.signal()) {
-            (Some(code), _) => format!("exit code {code}"),
-            (None, Some(signal)) => format!("killed by signal {signal}"),
-            (None, None) => status.to_string(),
-        },
-        Err(error) => format!("could not wait for the command: {error}"),
-    };
-    Outcome::Failed { error, output, retry: Retry::Allowed }
-}
-
-/// A missing program will be missing on a retry too. A node that is out of processes, memory or file descriptors may recover.
-fn not_started(error: &io::Error, what: &ShellTarget) -> Outcome {
-    const ENFILE: i32 = 23;
-    const EMFILE: i32 = 24;
-    let is_temporary = matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::OutOfMemory)
-        || matches!(error.raw_os_error(), Some(ENFILE | EMFILE));
-    let error = format!("could not start {:?}: {}", program(&what.command), why_not_started(error, what));
-    Outcome::Failed { error, output: None, retry: if is_temporary { Retry::Allowed } else { Retry::Never } }
-}
-
-/// The kernel reports a missing folder, a missing program and a missing interpreter of a script with the same error.
-fn why_not_started(error: &io::Error, what: &ShellTarget) -> String {
+/// The kernel reports a missing program and a missing interpreter of a script with the same error.
+fn why_not_started(error: &io::Error, what: &ShellTarget, user: &str) -> String {
     let (program, workdir) = (program(&what.command), what.workdir.as_deref());
-    if let Some(workdir) = workdir.filter(|workdir| !Path::new(workdir).is_dir()) {
-        return format!("its workdir {workdir:?} is not a folder on the node");
-    }
     let path = Path::new(workdir.unwrap_or_default()).join(program);
     match error.kind() {
         io::ErrorKind::NotFound if !program.contains('/') => {
@@ -207,7 +338,7 @@ fn why_not_started(error: &io::Error, what: &ShellTarget) -> String {
             "the interpreter that its first line names does not exist on the node".to_owned()
         }
         io::ErrorKind::NotFound => "the file does not exist on the node".to_owned(),
-        io::ErrorKind::PermissionDenied => "it is not executable for the user of the node".to_owned(),
+        io::ErrorKind::PermissionDenied => format!("it is not executable for the user of {user}"),
         _ if error.raw_os_error() == Some(ENOEXEC) => {
             "it is not a program; a script needs a first line such as #!/bin/sh".to_owned()
         }
@@ -218,37 +349,66 @@ fn why_not_started(error: &io::Error, what: &ShellTarget) -> String {
 /// The file is neither a binary nor a script with an interpreter.
 const ENOEXEC: i32 = 8;
 
-/// A command and its descendants. Dropping it kills them all; `kill_on_drop` alone would kill only the command and leave its
-/// children.
+/// A command, its descendants and their supervisor. Dropping it makes the supervisor kill them all.
 struct Group {
-    child: Box<dyn ChildWrapper>,
+    child: Child,
+    /// Closing it ends everything.
+    orders: Option<OwnedWriteHalf>,
+    reports: OwnedReadHalf,
+    /// The part of a report that has arrived.
+    line: Vec<u8>,
 }
 
 impl Group {
-    /// Waits until the command itself has ended. The wrapper's own wait covers the whole group: if this process is process 1
-    /// and adopts orphans, a daemon left behind would block it forever.
-    async fn exited(&mut self) -> io::Result<ExitStatus> {
-        self.child.inner_mut().wait().await
+    fn spawn(settings: &ShellSettings, name: &str) -> io::Result<Self> {
+        let (ours, theirs) = StdUnixStream::pair()?;
+        ours.set_nonblocking(true)?;
+        let mut command = tokio::process::Command::new(&settings.launcher);
+        command.arg0("everytick").args([EXEC_COMMAND, SUPERVISE, name]).env_clear().env("PATH", PATH);
+        if let Some(folder) = std::env::var_os(RUNTIME_DIR) {
+            command.env(RUNTIME_DIR, folder);
+        }
+        command.stdin(Stdio::from(OwnedFd::from(theirs))).stdout(Stdio::piped()).stderr(Stdio::piped());
+        // Signals of a terminal are for the server.
+        let child = command.process_group(0).spawn()?;
+        let (reports, orders) = UnixStream::from_std(ours)?.into_split();
+        Ok(Self { child, orders: Some(orders), reports, line: Vec::new() })
     }
 
-    /// Sends TERM, and after `grace` sends KILL to the remaining processes. The group counts as ended when the command has
-    /// ended and its pipes are closed. Waits for the killed command too, so that the next run does not start beside it.
+    async fn send(&mut self, frames: &[u8]) {
+        feed(&mut self.orders, frames).await;
+    }
+
+    /// Waits for the end of the command itself, or for the reason why it did not start. Cancel-safe.
+    async fn report(&mut self) -> io::Result<Report> {
+        loop {
+            if let Some(end) = self.line.iter().position(|byte| *byte == b'\n') {
+                return Ok(serde_json::from_slice(&self.line[..end])?);
+            }
+            if self.line.len() > REPORT_BYTES_MAX {
+                return Err(io::ErrorKind::InvalidData.into());
+            }
+            if self.reports.read_buf(&mut self.line).await? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+    }
+
+    /// Sends TERM, and after `grace` kills the remaining processes. The command counts as ended when it has ended and its pipes
+    /// are closed. Waits for the killed processes too, so that the next run does not start beside them.
     async fn stop(&mut self, output: &mut Output<'_>, grace: Duration) {
-        let _ = self.child.signal(SIGTERM); // fails only when no process is left
-        let _ = timeout(grace, async { tokio::join!(self.exited(), output.read()) }).await;
-        self.kill();
-        let _ = timeout(KILL_WAIT, self.exited()).await;
+        if let Some(pid) = self.child.id().and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?)) {
+            let _ = kill_process(pid, Signal::TERM); // fails only when it has ended
+        }
+        let _ = timeout(grace, async { tokio::join!(self.report(), output.read()) }).await;
+        self.end().await;
         let _ = timeout(LINGER, output.read()).await;
     }
 
-    fn kill(&mut self) {
-        let _ = self.child.start_kill(); // fails only when no process is left
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        self.kill();
+    /// Lets the supervisor kill what is left, and waits for it.
+    async fn end(&mut self) {
+        self.orders = None;
+        let _ = timeout(KILL_WAIT, self.child.wait()).await;
     }
 }
 
@@ -264,7 +424,7 @@ struct Output<'a> {
 
 impl<'a> Output<'a> {
     fn of(group: &mut Group, secrets: &Secrets, live: &'a dyn LiveOutput) -> Self {
-        let (stdout, stderr) = (group.child.stdout().take(), group.child.stderr().take());
+        let (stdout, stderr) = (group.child.stdout.take(), group.child.stderr.take());
         Self { stdout, stderr, scrubbers: [secrets.scrubber(), secrets.scrubber()], live, tail: Tail::default() }
     }
 

@@ -1,7 +1,10 @@
 //! `shell`: runs a command on the node, if its operator allows it.
 
 mod deliver;
+mod exec;
+mod isolation;
 mod orphans;
+mod policy;
 mod spec;
 mod validate;
 
@@ -13,8 +16,11 @@ use everytick_domain::{
 use tokio_util::sync::CancellationToken;
 
 pub use self::{
-    deliver::{ShellSettings, TERM_GRACE},
+    deliver::{ShellSettings, TERM_GRACE, THIS_PROGRAM},
+    exec::exec_command,
+    isolation::{Cgroup, CgroupPlace, CommandUser, Isolation, MissingRights, ProcessLimits, may_change_user},
     orphans::end_orphans,
+    policy::{CommandPolicy, ProgramPattern},
     spec::Wire,
 };
 use crate::{Dispatch, Kind, KindInfo, LiveOutput, Needs, TargetError, TargetSettings, mask, shell::deliver::Runner};
@@ -38,6 +44,11 @@ impl Kind for Shell {
         if settings.shell.is_some() { Vec::new() } else { vec![Invalid::new("", message)] }
     }
 
+    fn refused_receiver(spec: &ShellTarget, settings: &TargetSettings) -> Vec<Invalid> {
+        let refused = settings.commands.refusal(spec);
+        refused.map(|(field, why)| Invalid::new(field, why)).into_iter().collect()
+    }
+
     fn inline_secrets(spec: &mut ShellTarget, each: &mut dyn FnMut(&str, &mut String)) {
         mask::each_inline("env", &mut spec.env, each);
     }
@@ -47,7 +58,7 @@ impl Kind for Shell {
     }
 
     fn start(settings: &TargetSettings) -> Result<Self, TargetError> {
-        Ok(Self(settings.shell.clone().map(Runner::new)))
+        Ok(Self(settings.shell.clone().map(|shell| Runner::new(shell, settings.commands.clone()))))
     }
 
     fn meets_need(&self) -> bool {

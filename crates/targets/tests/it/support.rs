@@ -70,8 +70,13 @@ pub(crate) fn post(url: impl Into<String>) -> Dispatch {
 /// Targets that may deliver to loopback addresses and to the shell.
 pub(crate) fn targets() -> Targets {
     let loopback = AddressPolicy::new(vec!["127.0.0.0/8".parse().unwrap(), "::1/128".parse().unwrap()]);
-    let shell = Some(ShellSettings { grace: GRACE, owner: None });
+    let shell = Some(shell());
     started(TargetSettings { addresses: loopback, shell, ..TargetSettings::default() })
+}
+
+/// Commands under the supervisor of this crate.
+pub(crate) fn shell() -> ShellSettings {
+    ShellSettings { grace: GRACE, launcher: env!("CARGO_BIN_EXE_exec-command").into(), ..ShellSettings::new(None) }
 }
 
 pub(crate) fn started(settings: TargetSettings) -> Targets {

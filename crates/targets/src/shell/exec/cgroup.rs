@@ -1,0 +1,94 @@
+//! The control group of one command, a directory below the operator's one. All processes of a command are in it, whatever
+//! sessions they create, and one write kills them all.
+
+use std::{
+    env, fs, io,
+    path::{Path, PathBuf},
+};
+
+use super::super::isolation::{Cgroup, CgroupPlace};
+
+/// The variable in which the supervisor names the group to the starter. The command does not inherit it.
+pub(super) const JOIN: &str = "EVERYTICK_JOIN_CGROUP";
+/// Controllers that the limits need.
+const CONTROLLERS: [&str; 3] = ["memory", "pids", "cpu"];
+/// Period of the CPU limit, in microseconds.
+const CPU_PERIOD: u64 = 100_000;
+
+/// The group of one command. Dropping it kills its processes and removes it.
+#[derive(Debug)]
+pub(super) struct Group(PathBuf);
+
+impl Group {
+    /// `None` unless the operator named a directory.
+    pub(super) fn create(cgroup: Option<&Cgroup>, name: &str) -> io::Result<Option<Self>> {
+        let Some(Cgroup { place: CgroupPlace::Directory(parent), memory_max, pids_max, cpu_max }) = cgroup else {
+            return Ok(None);
+        };
+        let group = Self(parent.join(name));
+        fs::create_dir(&group.0)?;
+        let limits = [
+            ("memory.max", memory_max.map(|bytes| bytes.to_string())),
+            ("pids.max", pids_max.map(|count| count.to_string())),
+            ("cpu.max", cpu_max.map(|percent| format!("{} {CPU_PERIOD}", u64::from(percent) * CPU_PERIOD / 100))),
+        ];
+        let needed: Vec<&str> = CONTROLLERS
+            .into_iter()
+            .zip(&limits)
+            .filter_map(|(name, (_, limit))| limit.as_ref().map(|_| name))
+            .collect();
+        enable(parent, &needed)?;
+        for (file, limit) in limits {
+            if let Some(limit) = limit {
+                fs::write(group.0.join(file), limit)?;
+            }
+        }
+        Ok(Some(group))
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Kills every process of the group.
+    pub(super) fn kill(&self) {
+        // The kernel before 5.14 has no such file. The search for descendants then ends the processes.
+        let _ = fs::write(self.0.join("cgroup.kill"), "1");
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.kill();
+        // A group whose last process ends just now remains. The next start removes it.
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
+fn enable(parent: &Path, controllers: &[&str]) -> io::Result<()> {
+    let control = parent.join("cgroup.subtree_control");
+    let enabled = fs::read_to_string(&control)?;
+    let missing: Vec<String> = controllers
+        .iter()
+        .filter(|name| !enabled.split_ascii_whitespace().any(|known| known == **name))
+        .map(|name| format!("+{name}"))
+        .collect();
+    if missing.is_empty() { Ok(()) } else { fs::write(control, missing.join(" ")) }
+}
+
+/// Moves this process into the group that the supervisor named.
+pub(super) fn join() -> io::Result<()> {
+    match env::var_os(JOIN) {
+        Some(group) => fs::write(Path::new(&group).join("cgroup.procs"), "0"),
+        None => Ok(()),
+    }
+}
+
+/// Kills and removes the groups of this prefix, which a killed server left behind.
+pub(in super::super) fn leftovers(parent: &Path, prefix: &str) {
+    let Ok(groups) = fs::read_dir(parent) else { return };
+    let ours = |name: &str| name.starts_with(prefix);
+    for group in groups.flatten().filter(|group| group.file_name().to_str().is_some_and(ours)) {
+        drop(Group(group.path()));
+    }
+}
