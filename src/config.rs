@@ -583,7 +583,7 @@ mod tests {
             (&[], "listen = \"0.0.0.0:1\"", "everytick.toml: line 1: listen: 0.0.0.0:1"),
             (&[], "region = \"EU\"", "everytick.toml: line 1: region: "),
             (&[], "node_name = \"my node\"", "everytick.toml: line 1: node_name: "),
-            (&[], "[egress]\nproxy = \"http://p:1\"", "everytick.toml: line 1: egress: proxy: this release"),
+            (&[], "[shell]\nuser = \"no-such-user\"", "everytick.toml: line 1: shell: user: \"no-such-user\" is not"),
             (
                 &[],
                 "[egress]\nproxy = \"socks://u:pw@p\"\nproxy_resolves = true",

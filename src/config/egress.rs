@@ -37,17 +37,10 @@ impl TryFrom<EgressKeys> for Egress {
         let ranges = |given: Vec<AddressRange>| given.into_iter().map(|range| range.0).collect();
         let ports = keys.ports.unwrap_or_else(|| EgressPolicy::default().ports);
         let proxy = keys.proxy.map(|text| text.parse().map_err(|wrong| format!("proxy {wrong}"))).transpose()?;
-        match (&proxy, keys.proxy_resolves) {
-            (Some(_), false) => {
-                return Err(
-                    "proxy: this release cannot check the addresses behind a proxy; write proxy_resolves = true to \
-                            let the proxy resolve the names, and limit them with hosts"
-                        .to_owned(),
-                );
-            }
-            (None, true) => return Err("proxy_resolves has no effect without proxy; write its URL".to_owned()),
-            _ => {}
+        if proxy.is_none() && keys.proxy_resolves {
+            return Err("proxy_resolves has no effect without proxy; write its URL".to_owned());
         }
+        let proxy = proxy.map(|proxy: EgressProxy| proxy.resolving(keys.proxy_resolves));
         Ok(Self {
             allow_ranges: ranges(keys.allow_ranges),
             deny_ranges: ranges(keys.deny_ranges),

@@ -14,6 +14,7 @@ mod connections;
 mod cron;
 mod definitions;
 mod docs;
+mod egress;
 mod explain;
 mod first_day;
 mod flows;

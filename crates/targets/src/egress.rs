@@ -34,13 +34,23 @@ impl Ports {
     const DEFAULT: [Self; 3] = [Self(80..=80), Self(443..=443), Self(1_024..=u16::MAX)];
 }
 
-/// The proxy of the operator, through which all webhooks go. It resolves their names.
+/// The proxy of the operator, through which all webhooks go.
 #[derive(Clone, PartialEq, Eq)]
-pub struct EgressProxy(Url);
+pub struct EgressProxy {
+    url: Url,
+    /// The proxy gets names and resolves them, so only literal addresses are checked. Otherwise it gets checked addresses.
+    pub(crate) resolves: bool,
+}
 
 impl EgressProxy {
+    /// The same proxy, which gets names if `resolves`.
+    #[must_use]
+    pub fn resolving(self, resolves: bool) -> Self {
+        Self { resolves, ..self }
+    }
+
     pub fn url(&self) -> &Url {
-        &self.0
+        &self.url
     }
 }
 
@@ -50,7 +60,7 @@ impl FromStr for EgressProxy {
     /// The message does not repeat the URL, which may contain a password.
     fn from_str(text: &str) -> Result<Self, String> {
         let url = Url::parse(text).ok().filter(|url| url.scheme() == "http" && url.has_host());
-        url.map(Self)
+        url.map(|url| Self { url, resolves: false })
             .ok_or_else(|| "is not the URL of a proxy; write it like \"http://proxy.example.org:3128\"".to_owned())
     }
 }
@@ -58,7 +68,7 @@ impl FromStr for EgressProxy {
 /// Shows no password.
 impl fmt::Debug for EgressProxy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("EgressProxy").field(&self.0.host_str().unwrap_or_default()).finish()
+        f.debug_tuple("EgressProxy").field(&self.url.host_str().unwrap_or_default()).finish()
     }
 }
 

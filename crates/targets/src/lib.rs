@@ -68,7 +68,7 @@ pub struct TargetSettings {
     pub addresses: AddressPolicy,
     /// The hosts, ports and schemes that webhooks may use.
     pub egress: EgressPolicy,
-    /// Calls every webhook through this proxy. It resolves the names, so only literal addresses are checked.
+    /// Calls every webhook through this proxy.
     pub proxy: Option<EgressProxy>,
     /// The name servers for webhooks; if empty, the servers of the system.
     pub dns_servers: Vec<SocketAddr>,
@@ -192,5 +192,5 @@ fn permanent_failure(error: impl Into<String>) -> Outcome {
 #[derive(Debug, thiserror::Error)]
 pub enum TargetError {
     #[error("could not set up the webhook client")]
-    Client { source: reqwest::Error },
+    Client { source: rustls::Error },
 }

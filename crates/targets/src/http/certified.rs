@@ -9,8 +9,9 @@ use std::{
 };
 
 use everytick_domain::ids::{TenantId, Version};
-use reqwest::{Client, Identity};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _};
 
+use super::connect::{Client, Identity};
 use crate::SecretValue;
 
 /// Maximum number of clients with a certificate that one node keeps.
@@ -60,7 +61,7 @@ impl CertifiedClients {
         &self,
         certificate: &CertificateKey<'_>,
         api_port: bool,
-        build: impl FnOnce(Identity) -> reqwest::Result<Client>,
+        build: impl FnOnce(Identity) -> Result<Client, rustls::Error>,
     ) -> Result<Client, String> {
         let CertificateKey { tenant, name, value } = certificate;
         let mut hasher = DefaultHasher::new();
@@ -79,13 +80,13 @@ impl CertifiedClients {
             entry.used = used;
             return Ok(entry.client.clone());
         }
-        let wrong = |_| {
+        let wrong = || {
             format!(
                 "the secret {name:?} cannot be used as a client certificate; it needs the certificate, its chain and its key \
                  in PEM"
             )
         };
-        let client = Identity::from_pem(&value.current).and_then(build).map_err(wrong)?;
+        let client = read(&value.current).and_then(|identity| build(identity).ok()).ok_or_else(wrong)?;
         if clients.by_place.len() >= CLIENTS_MAX {
             let oldest = clients.by_place.iter().min_by_key(|(_, entry)| entry.used).map(|(place, _)| place.clone());
             oldest.map(|place| clients.by_place.remove(&place));
@@ -93,6 +94,13 @@ impl CertifiedClients {
         clients.by_place.insert(place, Entry { client: client.clone(), used });
         Ok(client)
     }
+}
+
+/// The certificates and the key of a PEM text, in any order.
+fn read(pem: &[u8]) -> Option<Identity> {
+    let chain = CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>().ok()?;
+    let key = PrivateKeyDer::from_pem_slice(pem).ok()?;
+    (!chain.is_empty()).then_some(Identity { chain, key })
 }
 
 #[cfg(test)]
@@ -110,7 +118,7 @@ mod tests {
     fn a_value_that_is_no_certificate_is_refused_without_being_repeated() {
         let clients = CertifiedClients::default();
         let key = CertificateKey { tenant: TenantId::DEFAULT, name: "cert", value: &value(1, "hunter2") };
-        let error = clients.client(&key, false, |identity| Client::builder().identity(identity).build()).unwrap_err();
+        let error = clients.client(&key, false, |_| panic!("no certificate was read")).unwrap_err();
         assert!(error.contains("\"cert\"") && !error.contains("hunter2"), "{error}");
     }
 }

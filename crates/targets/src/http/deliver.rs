@@ -17,10 +17,13 @@ use everytick_domain::{
     target::{HttpMethod, HttpTarget, Outcome, Retry},
     time::{DbTime, Span},
 };
-use reqwest::{
-    Client, Method, Request, Response, StatusCode,
-    header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER},
+use http_body_util::{BodyExt as _, Full};
+use hyper::{
+    Method, Request, Response, StatusCode, Uri,
+    body::Incoming,
+    header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, PROXY_AUTHORIZATION, RETRY_AFTER, USER_AGENT},
 };
+use hyper_util::client::legacy;
 use tokio_util::sync::CancellationToken;
 use url::{Host, Url};
 
@@ -28,8 +31,9 @@ use zeroize::Zeroizing;
 
 use super::{
     certified::{CertificateKey, CertifiedClients},
-    connect::{Route, builder},
+    connect::{Client, Route, client},
     dns::Unresolved,
+    informational::Informational,
     own::{OwnAddresses, OwnApi},
     validate::{check_secret, read_url, validate_all_but_url},
 };
@@ -43,6 +47,9 @@ pub const RESPONSE_BYTES_MAX: usize = 1024 * 1024;
 /// Longest delay that a receiver can ask for with Retry-After.
 pub const RETRY_AFTER_MAX: Span = Span::hours(1);
 
+/// A receiver that sends more interim answers than this fails the attempt.
+const INFORMATIONAL_MAX: usize = 20;
+const AGENT: &str = concat!("everytick/", env!("CARGO_PKG_VERSION"));
 /// Maximum number of headers that a delivery adds to those of the job, including those of the HTTP client.
 const HEADERS_ADDED_MAX: usize = 16;
 pub(super) const OUT_OF_DESCRIPTORS: &str = "out of file descriptors; raise the open-file limit";
@@ -68,18 +75,13 @@ impl Http {
     /// certificates, http still works and https fails with its own message.
     pub(super) fn new(settings: &TargetSettings) -> Result<Self, TargetError> {
         let (policy, own) = (Arc::new(settings.addresses.clone()), OwnAddresses::default());
-        let route = Route::new(settings, &policy)?;
+        let route = Route::new(settings, &policy);
         let build = |own: Option<&OwnAddresses>| {
-            let client = builder(route.refusing(own)).build().or_else(|error| {
-                tracing::warn!(error = %root_cause(&error), "https webhooks will fail: no CA certificates could be loaded");
-                builder(route.refusing(own)).tls_certs_only([]).build()
-            });
-            client.map_err(|source| TargetError::Client { source })
+            client(route.refusing(own), None).map_err(|source| TargetError::Client { source })
         };
-        let (client, api_port_client) = (build(None)?, build(Some(&own))?);
         Ok(Self {
-            client,
-            api_port_client,
+            client: build(None)?,
+            api_port_client: build(Some(&own))?,
             certified: CertifiedClients::default(),
             route,
             policy,
@@ -116,7 +118,11 @@ impl Http {
             () = cancel.cancelled() => Outcome::Cancelled { output: tail.into_text() },
             ended = tokio::time::timeout(dispatch.timeout.into(), Self::exchange(client, request, &mut tail)) => match ended {
                 Err(_) => Outcome::TimedOut { after: dispatch.timeout, output: tail.into_text() },
-                Ok(Err(error)) => unanswered(&error, &authority),
+                Ok(Err(Unanswered::Failed(error))) => unanswered(&error, &authority),
+                Ok(Err(Unanswered::Informational)) => {
+                    let error = format!("no answer from {authority}: it sent more than {INFORMATIONAL_MAX} informational (1xx) answers");
+                    Outcome::Failed { error, output: None, retry: Retry::Allowed }
+                }
                 Ok(Ok(answer)) => conclude(&answer, dispatch.now, tail.into_text()),
             }
         }
@@ -124,7 +130,7 @@ impl Http {
 
     /// Builds the request and checks everything that can be checked before using the network. Also returns host and port for error
     /// messages, because the rest of a URL may contain a token.
-    fn request(&self, dispatch: &Dispatch, to: &HttpTarget) -> Result<(Request, String), Unsendable> {
+    fn request(&self, dispatch: &Dispatch, to: &HttpTarget) -> Result<(Request<Full<Bytes>>, String), Unsendable> {
         let url = read_url(to).map_err(|invalid| Unsendable::Invalid(invalid.to_string()))?;
         if let Some(invalid) = validate_all_but_url(to).first() {
             return Err(Unsendable::Invalid(invalid.to_string()));
@@ -135,9 +141,15 @@ impl Http {
 
         let url = filled_url(dispatch, to, url).map_err(Unsendable::Invalid)?;
         let body = dispatch.body().map_err(Unsendable::Invalid)?.filter(|_| to.method != HttpMethod::Get);
-        let mut request = Request::new(method(to.method), url);
-        *request.headers_mut() = headers(dispatch, to, body.as_deref()).map_err(Unsendable::Invalid)?;
-        *request.body_mut() = body.map(|body| body.into_owned().into());
+        let invalid = |_| Unsendable::Invalid("the URL cannot be sent".to_owned());
+        let mut headers = headers(dispatch, to, body.as_deref()).map_err(Unsendable::Invalid)?;
+        if let Some(authorization) = self.route.proxy_authorization(url.scheme() == "https") {
+            headers.insert(PROXY_AUTHORIZATION, authorization);
+        }
+        let mut request = Request::new(Full::from(body.map(Cow::into_owned).unwrap_or_default()));
+        *request.method_mut() = method(to.method);
+        *request.uri_mut() = Uri::try_from(url.as_str()).map_err(invalid)?;
+        *request.headers_mut() = headers;
         Ok((request, authority))
     }
 
@@ -154,19 +166,26 @@ impl Http {
     }
 
     /// The client for a request. `certificate` is the client certificate of the job.
-    fn client(&self, request: &Request, certificate: Option<&CertificateKey<'_>>) -> Result<Client, String> {
-        let port = request.url().port_or_known_default();
-        let is_api_port = port.is_some_and(|port| self.own.has_port(port));
+    fn client<B>(&self, request: &Request<B>, certificate: Option<&CertificateKey<'_>>) -> Result<Client, String> {
+        let is_api_port = self.own.has_port(port(request.uri()));
         let Some(certificate) = certificate else {
             return Ok(if is_api_port { self.api_port_client.clone() } else { self.client.clone() });
         };
         let own = is_api_port.then_some(&self.own);
-        self.certified
-            .client(certificate, is_api_port, |identity| builder(self.route.refusing(own)).identity(identity).build())
+        self.certified.client(certificate, is_api_port, |identity| client(self.route.refusing(own), Some(identity)))
     }
 
-    async fn exchange(client: Client, request: Request, tail: &mut ScrubbedTail) -> Result<Answer, reqwest::Error> {
-        let mut response = client.execute(request).await?;
+    async fn exchange(
+        client: Client,
+        mut request: Request<Full<Bytes>>,
+        tail: &mut ScrubbedTail,
+    ) -> Result<Answer, Unanswered> {
+        let informational = Informational::count(&mut request, INFORMATIONAL_MAX);
+        let mut response = tokio::select! {
+            biased;
+            () = informational.too_many() => return Err(Unanswered::Informational),
+            response = client.request(request) => response.map_err(Unanswered::Failed)?,
+        };
         let answer = Answer::of(&response);
         if answer.asynchronous {
             return Ok(answer); // the result comes later, through the settle call
@@ -192,6 +211,13 @@ fn certificate<'d>(dispatch: &'d Dispatch, to: &'d HttpTarget) -> Result<Option<
     let Some(name) = to.client_cert.as_deref().and_then(only_reference) else { return Ok(None) };
     let value = dispatch.secrets.value(name)?;
     Ok(Some(CertificateKey { tenant: dispatch.tenant, name, value }))
+}
+
+/// Why a request got no answer.
+enum Unanswered {
+    Failed(legacy::Error),
+    /// Too many interim answers.
+    Informational,
 }
 
 /// Why a request cannot be sent.
@@ -224,6 +250,8 @@ fn method(method: HttpMethod) -> Method {
 /// would expect a body.
 fn headers(dispatch: &Dispatch, to: &HttpTarget, body: Option<&[u8]>) -> Result<HeaderMap, String> {
     let mut headers = HeaderMap::with_capacity(to.headers.len() + HEADERS_ADDED_MAX);
+    headers.insert(USER_AGENT, HeaderValue::from_static(AGENT));
+    headers.insert(ACCEPT, HeaderValue::from_static("*/*"));
     if body.is_some() {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     }
@@ -310,9 +338,10 @@ impl AddedHeaders {
 }
 
 /// Reads the body into `tail` until its end or [`RESPONSE_BYTES_MAX`].
-async fn read(response: &mut Response, tail: &mut ScrubbedTail) -> Result<(), reqwest::Error> {
+async fn read(response: &mut Response<Incoming>, tail: &mut ScrubbedTail) -> Result<(), hyper::Error> {
     let mut bytes = 0;
-    while let Some(chunk) = response.chunk().await? {
+    while let Some(frame) = response.frame().await {
+        let Ok(chunk) = frame?.into_data() else { continue }; // trailers
         tail.push(&chunk);
         bytes += chunk.len();
         if bytes >= RESPONSE_BYTES_MAX {
@@ -331,7 +360,7 @@ struct Answer {
 }
 
 impl Answer {
-    fn of(response: &Response) -> Self {
+    fn of<B>(response: &Response<B>) -> Self {
         let header = |name: &str| response.headers().get(name).and_then(|value| value.to_str().ok()).map(str::trim);
         let status = response.status();
         Self {
@@ -399,7 +428,7 @@ fn retry_after(value: &str, now: DbTime) -> Option<Span> {
 }
 
 /// The outcome if no answer was received. Its error names the innermost cause.
-fn unanswered(error: &reqwest::Error, authority: &str) -> Outcome {
+fn unanswered(error: &legacy::Error, authority: &str) -> Outcome {
     if let Some(own) = causes(error).find_map(|cause| cause.downcast_ref::<OwnApi>()) {
         return permanent_failure(format!("cannot deliver to {authority}: {own}"));
     }
@@ -409,11 +438,12 @@ fn unanswered(error: &reqwest::Error, authority: &str) -> Outcome {
     if causes(error).any(is_out_of_descriptors) {
         return unsent(authority, OUT_OF_DESCRIPTORS);
     }
-    if let Some(Unresolved::NotQueried(why)) = causes(error).find_map(|cause| cause.downcast_ref()) {
+    let unresolved = causes(error).find_map(|cause| cause.downcast_ref::<Unresolved>());
+    if let Some(Unresolved::NotQueried(why)) = unresolved {
         return unsent(authority, why);
     }
     let cause = root_cause(error);
-    let error = if error.is_dns() {
+    let error = if unresolved.is_some() {
         format!("could not resolve {authority}: {cause}")
     } else if error.is_connect() {
         format!("could not connect to {authority}: {cause}")
@@ -437,13 +467,17 @@ pub(crate) fn is_out_of_descriptors(error: &(dyn Error + 'static)) -> bool {
     })
 }
 
-fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+pub(super) fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
     std::iter::successors(Some(error), |&error| error.source())
 }
 
-/// The innermost cause. The outer ones only repeat "error sending request", and one of them contains the URL.
-fn root_cause(error: &reqwest::Error) -> String {
-    causes(error).skip(1).last().map_or_else(|| "the request is not valid".to_owned(), ToString::to_string)
+/// The innermost cause. The outer ones only say which part failed.
+fn root_cause(error: &(dyn Error + 'static)) -> String {
+    causes(error).last().map_or_else(String::new, ToString::to_string)
+}
+
+fn port(uri: &Uri) -> u16 {
+    uri.port_u16().unwrap_or(if uri.scheme_str() == Some("https") { 443 } else { 80 })
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ mod certified;
 mod connect;
 mod deliver;
 mod dns;
+mod informational;
 mod own;
 mod spec;
 mod validate;

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use everytick_domain::{invalid::Invalid, secret::only_reference, target::HttpTarget};
-use reqwest::header::{HeaderName, HeaderValue};
+use hyper::header::{HeaderName, HeaderValue};
 use url::Url;
 
 const URL_BYTES_MAX: usize = 2_048;

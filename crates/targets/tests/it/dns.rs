@@ -53,6 +53,73 @@ fn answer(question: &[u8]) -> Option<Vec<u8>> {
     Some(answer)
 }
 
+/// A name server that rebinds: for every name it answers with the allowed address, with the other one, or with both, as the number
+/// of the query has it.
+async fn rebinding(allowed: Ipv4Addr, other: Ipv4Addr) -> SocketAddr {
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let address = socket.local_addr().unwrap();
+    tokio::spawn(async move {
+        let (mut packet, mut queries) = ([0; 512], 0_usize);
+        while let Ok((length, from)) = socket.recv_from(&mut packet).await {
+            let addresses: &[Ipv4Addr] = match queries % 4 {
+                0 => &[allowed],
+                1 => &[other],
+                2 => &[allowed, other],
+                _ => &[other, allowed],
+            };
+            if let Some(mut answer) = answer(&packet[..length]).filter(|answer| answer[7] == 1) {
+                queries += 1;
+                answer.truncate(answer.len() - 16);
+                answer[7] = u8::try_from(addresses.len()).unwrap();
+                for address in addresses {
+                    // Valid for no time.
+                    answer.extend([0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 0, 0, 4]);
+                    answer.extend(address.octets());
+                }
+                let _ = socket.send_to(&answer, from).await;
+            } else if let Some(answer) = answer(&packet[..length]) {
+                let _ = socket.send_to(&answer, from).await;
+            }
+        }
+    });
+    address
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_name_that_changes_its_address_never_leads_to_a_refused_one() {
+    const NAMES: usize = 1_000;
+    let (allowed, other) = (Ipv4Addr::new(127, 0, 0, 1), Ipv4Addr::new(127, 0, 0, 2));
+    let mut receiver = Receiver::with_status(200).await;
+    // A listener on the refused address, at the same port.
+    let victim = tokio::net::TcpListener::bind((other, receiver.address.port())).await.unwrap();
+    let addresses = AddressPolicy::new(vec!["127.0.0.1/32".parse().unwrap()]);
+    let targets = Arc::new(targets_with(addresses, rebinding(allowed, other).await));
+    let (mut delivered, mut refused) = (0, 0);
+    for first in (0..NAMES).step_by(4) {
+        let mut together = JoinSet::new();
+        for n in first..first + 4 {
+            let (targets, dispatch) = (targets.clone(), to(&format!("n{n}.z{n}.rebind.test"), &receiver));
+            together.spawn(async move { deliver(&targets, &dispatch).await });
+        }
+        for outcome in together.join_all().await {
+            match outcome {
+                Outcome::Succeeded { .. } => delivered += 1,
+                Outcome::NotHere { address, .. } => {
+                    assert_eq!(address, Some(other.into()));
+                    refused += 1;
+                }
+                // The machine is too busy to answer a lookup in time.
+                Outcome::Unsent | Outcome::Failed { .. } => {}
+                unexpected => panic!("{unexpected:?}"),
+            }
+        }
+    }
+    assert_eq!(receiver.seen().len(), delivered);
+    assert!(delivered > 100 && refused > 50, "{delivered} delivered, {refused} refused");
+    let called = tokio::time::timeout(std::time::Duration::from_millis(10), victim.accept()).await;
+    assert!(called.is_err(), "the refused address was called: {called:?}");
+}
+
 fn targets_with(addresses: AddressPolicy, server: SocketAddr) -> Targets {
     started(TargetSettings { addresses, dns_servers: vec![server], ..TargetSettings::default() })
 }

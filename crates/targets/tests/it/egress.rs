@@ -60,23 +60,3 @@ async fn hosts_of_the_list_are_called() {
     assert!(matches!(send(&settings, http(receiver.url())).await, Outcome::Succeeded { .. }));
     receiver.only();
 }
-
-#[tokio::test]
-async fn a_proxy_gets_the_name_of_the_receiver() {
-    // The listener sees the request as a proxy does.
-    let mut proxy = Receiver::with_status(200).await;
-    let settings = TargetSettings {
-        proxy: Some(format!("http://{}", proxy.address).parse().unwrap()),
-        ..TargetSettings::default()
-    };
-    assert!(matches!(send(&settings, http("http://hook.invalid/x?y")).await, Outcome::Succeeded { .. }));
-    let seen = proxy.only();
-    assert_eq!((seen.uri.to_string().as_str(), seen.header("host")), ("http://hook.invalid/x?y", Some("hook.invalid")));
-    // For https it is asked for a tunnel, which this listener does not make.
-    assert!(matches!(send(&settings, http("https://hook.invalid/x")).await, Outcome::Failed { .. }));
-    let seen = proxy.only();
-    assert_eq!((seen.method.as_str(), seen.uri.to_string().as_str()), ("CONNECT", "hook.invalid:443"));
-    let outcome = send(&settings, http("http://10.0.0.1/")).await;
-    assert!(matches!(outcome, Outcome::NotHere { .. }), "a literal address is checked: {outcome:?}");
-    assert!(proxy.seen().is_empty());
-}

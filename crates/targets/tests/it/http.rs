@@ -5,15 +5,20 @@ use std::{net::SocketAddr, process::Command};
 use axum::{body::Body, response::Response};
 use everytick_domain::output::split;
 use everytick_domain::{
+    ids::{Cause, RunId},
     target::{HttpMethod, HttpTarget, Outcome, Retry, TargetSpec},
     time::{DbTime, Span},
 };
 use everytick_targets::{Discard, Dispatch, OUTPUT_TAIL_BYTES_MAX, RESPONSE_BYTES_MAX, Target, TargetSettings};
-use tokio::net::TcpListener;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpListener,
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::support::{
-    Receiver, breaking_off_after, deliver, dispatch, endless, http, post, stalling_after, started, targets, within,
+    Receiver, answering_once, breaking_off_after, deliver, dispatch, endless, http, informing, post, stalling_after,
+    started, targets, within,
 };
 
 const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
@@ -211,7 +216,8 @@ async fn a_connection_is_reused_for_many_runs() {
 
 #[tokio::test]
 async fn a_refused_address_is_not_connected_to_in_any_form() {
-    let mut receiver = Receiver::with_status(200).await;
+    // A listener on every address of this machine: a request that was sent would arrive.
+    let mut receiver = Receiver::everywhere().await;
     let port = receiver.address.port();
     let strict = started(TargetSettings::default());
     for host in [
@@ -262,6 +268,85 @@ async fn a_refused_host_name_has_its_address_in_the_error() {
         failure(strict.deliver(&post("http://localhost:65000/"), &Discard, &CancellationToken::new()).await);
     assert!(error.starts_with("cannot deliver to localhost:65000: "), "{error}");
     assert!(error.contains("is a loopback address; an operator can allow it"), "{error}");
+}
+
+#[tokio::test]
+async fn more_than_20_informational_answers_fail_the_attempt() {
+    let address = informing(20).await;
+    let outcome = within("an answer", deliver(&post(format!("http://{address}/")))).await;
+    assert_eq!(outcome, Outcome::Succeeded { output: Some("ok".to_owned()) });
+    for count in [21, usize::MAX] {
+        let address = informing(count).await;
+        let (error, retry) = failure(within("an answer", deliver(&post(format!("http://{address}/")))).await);
+        assert!(error.contains("more than 20 informational (1xx) answers"), "{error}");
+        assert_eq!(retry, Retry::Allowed);
+    }
+}
+
+/// A delivery of its own run.
+fn numbered(address: SocketAddr, number: u64) -> Dispatch {
+    let tick = DbTime::EPOCH.plus(Span::seconds(number));
+    let sent = post(format!("http://{address}/"));
+    Dispatch { run: RunId::of(sent.job_id, Cause::Tick(tick)), ..sent }
+}
+
+#[tokio::test]
+async fn a_connection_that_the_receiver_has_closed_is_replaced() {
+    let (closed, mut has_closed) = tokio::sync::mpsc::unbounded_channel();
+    let (address, seen) = answering_once(move |mut stream| {
+        let closed = closed.clone();
+        async move {
+            stream.shutdown().await.unwrap();
+            // Ends when the client has closed its side too.
+            let _ = stream.read_to_end(&mut Vec::new()).await;
+            let _ = closed.send(());
+        }
+    })
+    .await;
+    let targets = targets();
+    for number in 0..3 {
+        let outcome = targets.deliver(&numbered(address, number), &Discard, &CancellationToken::new()).await;
+        assert!(matches!(outcome, Outcome::Succeeded { .. }), "{outcome:?}");
+        within("the end of the connection", has_closed.recv()).await;
+    }
+    assert_eq!(seen.lock().unwrap().len(), 3, "a new connection each time");
+}
+
+#[tokio::test]
+async fn a_request_of_which_one_byte_was_written_is_not_sent_again() {
+    // The connection is closed when the first byte of the second request has arrived.
+    let (address, seen) = answering_once(|mut stream| async move {
+        let _ = stream.read_exact(&mut [0]).await;
+    })
+    .await;
+    let targets = targets();
+    let send = async |number| targets.deliver(&numbered(address, number), &Discard, &CancellationToken::new()).await;
+    assert!(matches!(send(1).await, Outcome::Succeeded { .. }));
+    let (error, retry) = failure(send(2).await);
+    assert!(error.starts_with("no answer from "), "{error}");
+    assert_eq!(retry, Retry::Allowed);
+    assert_eq!(seen.lock().unwrap().len(), 1, "no second connection");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_request_arrives_twice_however_connections_end() {
+    // The receiver closes each connection right after its answer, so the next request finds it open, closing or closed.
+    let (address, seen) = answering_once(|stream| async move { drop(stream) }).await;
+    let targets = targets();
+    let mut succeeded = Vec::new();
+    for number in 0..300 {
+        let sent = numbered(address, number);
+        if let Outcome::Succeeded { .. } = targets.deliver(&sent, &Discard, &CancellationToken::new()).await {
+            succeeded.push(sent.run.to_string());
+        }
+    }
+    let mut arrived = seen.lock().unwrap().concat();
+    let all = arrived.len();
+    arrived.sort_unstable();
+    arrived.dedup();
+    assert_eq!(arrived.len(), all, "no run arrived twice");
+    assert!(succeeded.iter().all(|run| arrived.binary_search(run).is_ok()));
+    assert!(succeeded.len() >= 100, "{} of 300 succeeded", succeeded.len());
 }
 
 /// A port without a listener.

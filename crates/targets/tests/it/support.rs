@@ -33,7 +33,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 /// Longest time that a test waits for an expected event.
-pub(crate) const WAIT_MAX: Duration = Duration::from_secs(10);
+pub(crate) const WAIT_MAX: Duration = Duration::from_secs(60);
 /// Short, because a command that ignores TERM uses all of it. Long enough for other commands on a busy machine.
 pub(crate) const GRACE: Duration = Duration::from_secs(1);
 
@@ -150,7 +150,16 @@ pub(crate) struct Receiver {
 
 impl Receiver {
     pub(crate) async fn answering(answer: impl Fn() -> Response + Send + Sync + 'static) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        Self::listening("127.0.0.1:0", answer).await
+    }
+
+    /// Accepts every connection to a port of this machine, over IPv4 and IPv6.
+    pub(crate) async fn everywhere() -> Self {
+        Self::listening("[::]:0", || Response::new(Body::empty())).await
+    }
+
+    async fn listening(on: &str, answer: impl Fn() -> Response + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind(on).await.unwrap();
         let address = listener.local_addr().unwrap();
         let (sender, seen) = mpsc::unbounded_channel();
         let answer = Arc::new(answer);
@@ -210,6 +219,57 @@ pub(crate) async fn breaking_off_after(bytes: &'static str) -> SocketAddr {
     })
     .await;
     address
+}
+
+/// A server that answers one request with this many informational answers, and then with 200.
+pub(crate) async fn informing(count: usize) -> SocketAddr {
+    let (address, _) = one_connection(move |mut stream| async move {
+        for _ in 0..count {
+            if stream.write_all(b"HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n").await.is_err() {
+                return;
+            }
+        }
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await;
+        // Closing with unread data would reset the connection.
+        let mut rest = Vec::new();
+        let _ = stream.read_to_end(&mut rest).await;
+    })
+    .await;
+    address
+}
+
+/// A server that answers the first request of each connection, and then treats the connection as `then` does. Records the value
+/// of the header `everytick-run` of each request that arrived, complete or not.
+pub(crate) async fn answering_once<F: Future<Output = ()> + Send>(
+    then: impl Fn(TcpStream) -> F + Clone + Send + 'static,
+) -> (SocketAddr, Arc<Mutex<Vec<Vec<String>>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (address, seen) = (listener.local_addr().unwrap(), Arc::new(Mutex::new(Vec::<Vec<String>>::new())));
+    let records = Arc::clone(&seen);
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let number = {
+                let mut records = records.lock().unwrap();
+                records.push(Vec::new());
+                records.len() - 1
+            };
+            let (records, then) = (Arc::clone(&records), then.clone());
+            tokio::spawn(async move {
+                let mut request = Vec::new();
+                while !request.ends_with(br#"{"report":"daily"}"#) {
+                    if !matches!(stream.read_buf(&mut request).await, Ok(1..)) {
+                        return;
+                    }
+                }
+                let text = String::from_utf8(request).unwrap();
+                let run = text.lines().find_map(|line| line.strip_prefix("everytick-run: ")).unwrap().to_owned();
+                records.lock().unwrap()[number].push(run);
+                let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await;
+                then(stream).await;
+            });
+        }
+    });
+    (address, seen)
 }
 
 /// A server that answers one request with `bytes` and then waits. The receivers report that the request arrived, and that the

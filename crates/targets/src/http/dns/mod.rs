@@ -18,9 +18,11 @@ mod known;
 use std::{
     collections::HashMap,
     error::Error,
-    fmt, io,
+    fmt,
     net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket},
+    pin::Pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::{Context, Poll},
     time::{Duration, Instant},
 };
 
@@ -29,8 +31,9 @@ use hickory_resolver::{
     config::{ConnectionConfig, LookupIpStrategy, NameServerConfig, ResolveHosts, ResolverConfig, ResolverOpts},
     net::{NetError, runtime::TokioRuntimeProvider},
 };
-use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+use hyper_util::client::legacy::connect::dns::Name;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tower_service::Service;
 
 use self::known::{Answer, Known, NAMES_MAX, NEGATIVE, Pace, Reputation, zone};
 use super::{
@@ -97,18 +100,29 @@ impl fmt::Debug for CheckedResolver {
     }
 }
 
-impl Resolve for CheckedResolver {
-    fn resolve(&self, name: Name) -> Resolving {
-        let Self { policy, own, lookups } = self.clone();
-        Box::pin(async move {
-            let found = lookups.addresses(&name.as_str().to_ascii_lowercase()).await?;
-            if let Some(own) = &own {
-                found.iter().try_for_each(|address| own.check_ip(*address))?;
-            }
-            let found = found.iter().map(|address| SocketAddr::new(*address, 0));
-            let addresses: Addrs = Box::new(dialable(&policy, found)?.into_iter());
-            Ok(addresses)
-        })
+impl CheckedResolver {
+    /// The addresses of a name that may be dialled, without a port.
+    pub(super) async fn addresses(&self, name: &str) -> Result<Vec<SocketAddr>, Box<dyn Error + Send + Sync>> {
+        let found = self.lookups.addresses(&name.to_ascii_lowercase()).await?;
+        if let Some(own) = &self.own {
+            found.iter().try_for_each(|address| own.check_ip(*address))?;
+        }
+        dialable(&self.policy, found.iter().map(|address| SocketAddr::new(*address, 0)))
+    }
+}
+
+impl Service<Name> for CheckedResolver {
+    type Response = std::vec::IntoIter<SocketAddr>;
+    type Error = Box<dyn Error + Send + Sync>;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, name: Name) -> Self::Future {
+        let resolver = self.clone();
+        Box::pin(async move { Ok(resolver.addresses(name.as_str()).await?.into_iter()) })
     }
 }
 
@@ -128,7 +142,7 @@ fn dialable(
     match first_refused {
         _ if !good.is_empty() => Ok(good),
         Some(refused) => Err(refused.into()),
-        None => Err(io::Error::other("the name has no address").into()),
+        None => Err(Unresolved::Failed("the name has no address".into()).into()),
     }
 }
 
@@ -313,6 +327,8 @@ impl KeyedPermits {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+
     use super::{
         known::tests::{failed, found},
         *,
