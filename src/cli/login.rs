@@ -11,6 +11,7 @@ use everytick_store::Actor;
 use everytick_worker::Server;
 use serde::Deserialize;
 
+use super::access_check::{CHECK_HELP, Check};
 use super::token::Offline;
 use crate::{
     client::Client,
@@ -165,6 +166,9 @@ pub(crate) enum AccessCommand {
     /// Let a server on this machine serve callers without a token again
     #[command(after_help = RESET_HELP)]
     Reset(Reset),
+    /// Check file modes, settings, TLS, keys and tokens: one line each, with what to do
+    #[command(after_help = CHECK_HELP)]
+    Check(Check),
 }
 
 #[derive(Debug, Args)]
@@ -174,12 +178,15 @@ pub(crate) struct Reset {
 }
 
 impl AccessCommand {
-    pub(crate) async fn run(self, file: &File) -> anyhow::Result<()> {
-        let Self::Reset(Reset { database }) = self;
+    pub(crate) async fn run(self, file: File, out: Output) -> anyhow::Result<()> {
+        let Reset { database } = match self {
+            Self::Check(check) => return check.run(file, out).await,
+            Self::Reset(reset) => reset,
+        };
         if !database.is_set() {
             return Err(Failure::usage("write --data-dir, --database-url or --database-url-file").into());
         }
-        database.open(file).await?.reset_access(&Actor::local("local")).await?;
+        database.open(&file).await?.reset_access(&Actor::local("local")).await?;
         output::note_line("a server on this machine serves callers without a token again, until a token is created");
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! The command line, one file per command. A command parses its flags, calls the server, and prints the answer.
 //! The rules are in the server and the domain.
 
+mod access_check;
 mod audit;
 mod backfill;
 mod calendar;
@@ -156,7 +157,7 @@ enum Command {
     /// Show the identity and the permissions of this user on the server
     #[command(after_help = login::WHOAMI_HELP)]
     Whoami(login::Whoami),
-    /// Manage whether a server needs tokens, without the server
+    /// Check an installation, and manage whether its server needs tokens, without the server
     #[command(subcommand)]
     Access(login::AccessCommand),
     /// List who changed what, newest first
@@ -229,7 +230,7 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Login(login) => block_on(login.run(target(file)?, out)),
         Command::Logout(logout) => logout.run(&target(file)?),
         Command::Whoami(whoami) => block_on(whoami.run(&client(file)?, out)),
-        Command::Access(command) => block_on(command.run(&file)),
+        Command::Access(command) => block_on(command.run(file, out)),
         Command::Cluster(command) => block_on(command.run(&client(file)?, out)),
         Command::Audit(command) => block_on(command.run(&client(file)?, out)),
         Command::Cron(command) => command.run(out),

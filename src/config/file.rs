@@ -120,6 +120,11 @@ impl File {
         }
     }
 
+    /// The file that was read.
+    pub(crate) fn path(&self) -> Option<&Path> {
+        self.owner.map(|_| self.key_lines.path.as_path())
+    }
+
     /// Refuses a file of another user than this one or root: its owner could run commands as this user, or redirect the node.
     pub(crate) fn check_owner(&self) -> Result<(), Failure> {
         let own = rustix::process::geteuid().as_raw();

@@ -3,6 +3,7 @@
 
 mod accepted;
 mod access;
+mod access_check;
 mod backfills;
 mod bad_inputs;
 mod bench;

@@ -14,6 +14,7 @@ use std::{
     time::{Duration, UNIX_EPOCH},
 };
 
+use everytick_domain::time::Span;
 use rustls::{
     DEFAULT_VERSIONS, RootCertStore, ServerConfig,
     crypto::{CryptoProvider, aws_lc_rs},
@@ -124,6 +125,12 @@ impl Tls {
         tracing::info!(certificate = %files.cert.display(), "loaded the TLS certificate");
         self.warn_of_expiry();
         Ok(())
+    }
+
+    /// How long the certificate is still valid: zero if it has expired, `None` if it does not say.
+    #[must_use]
+    pub fn time_left(&self) -> Option<Span> {
+        self.seconds_left().map(|seconds| Span::seconds(seconds.max(0).unsigned_abs()))
     }
 
     fn seconds_left(&self) -> Option<i64> {
