@@ -180,6 +180,13 @@ impl Rate {
         u32::try_from((free / self.each_us()).max(0)).unwrap_or(u32::MAX).min(self.count)
     }
 
+    /// The first instant at which a run is admitted.
+    #[must_use]
+    pub fn admits_from(self, spent_until: i64) -> DbTime {
+        let micros = spent_until.saturating_add(self.each_us()).saturating_sub(self.per_us());
+        DbTime::from_millis(micros.div_euclid(1_000).saturating_add(i64::from(micros.rem_euclid(1_000) > 0)))
+    }
+
     /// The new `spent_until` (microseconds) after `count` runs were admitted.
     #[must_use]
     pub fn spend(self, spent_until: i64, now: DbTime, count: usize) -> i64 {
@@ -363,6 +370,7 @@ mod tests {
         let spent = rate.spend(0, s(1_000), 60);
         assert_eq!(rate.admits(spent, s(1_000)), 0);
         assert_eq!(rate.admits(spent, s(1_001)), 1);
+        assert_eq!(rate.admits_from(spent), s(1_001));
         assert_eq!(rate.admits(spent, s(1_030)), 30);
         assert_eq!(rate.admits(spent, s(9_000)), 60, "unused capacity is not saved");
         assert_eq!(rate.to_string(), "60/1m");

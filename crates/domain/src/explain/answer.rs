@@ -17,7 +17,7 @@ use super::{
     local::{Local, about},
     outlook::disabled_since,
     run::parent_words,
-    words::{author_words, reason_words, state_words},
+    words::{author_words, late_words, reason_words, state_words},
 };
 
 pub(super) fn explain_instant(facts: &Facts, question: Question, at: DbTime, local: Local<'_>) -> Explanation {
@@ -142,8 +142,9 @@ impl Answer<'_> {
     fn skipped_range(&self, range: SkipRange) -> Explanation {
         let calendar = self.excluded_by().filter(|_| range.reason == SkipReason::Calendar);
         let words = format!(
-            "skipped: {}; it is one of the {} ticks from {} to {} that were skipped as one range",
+            "skipped: {}{}; it is one of the {} ticks from {} to {} that were skipped as one range",
             reason_words(range.reason, calendar.as_deref()),
+            late_words(range.reason, Some(&self.facts.job)),
             range.count,
             self.text(range.from),
             self.text(range.to)
@@ -343,6 +344,10 @@ impl Answer<'_> {
         let near = self.near(before, following);
         if let Some(absent) = self.nonexistent(schedule) {
             return self.of(Kind::NotATick, &format!("no tick: {}; {near}", absent.note));
+        }
+        if let Some((tick, note)) = schedule.other_pass(self.at).filter(|_| self.question.until.is_none()) {
+            return self
+                .of(Kind::NotATick, &format!("not a tick of the schedule: {note}; that tick is {}", self.text(tick)));
         }
         self.replaced(&near).unwrap_or_else(|| match self.question.until {
             Some(until) => {

@@ -397,6 +397,19 @@ fn a_shifted_tick_is_explained_with_its_clock_change() {
     assert!(answer.details[0].starts_with("02:30 does not exist, fires at 03:00; clocks go forward 1h"), "{answer:?}");
 }
 
+#[test]
+fn the_pass_of_a_time_that_comes_twice_and_does_not_fire_is_explained() {
+    let mut facts = facts();
+    let timing = ScheduleSpec::cron("30 1 * * *", Some("America/New_York"), Gap::Shift, Fold::First, "j").unwrap();
+    let mut zoned = (*facts.job.spec).clone();
+    zoned.schedule = Some(timing.into());
+    facts.job.schedule = job::compile(&zoned, &[], &CronCache::default()).unwrap();
+    facts.job.spec = Arc::new(zoned);
+    let answer = explain(&facts, Question::at(s(at("2027-11-07T06:30:00Z"))), ShownIn::JobZone);
+    assert!(answer.words.contains("01:30 comes twice, fires at the first pass"), "{}", answer.words);
+    assert!(answer.words.contains("that tick is 2027-11-07T01:30:00-04:00"), "{}", answer.words);
+}
+
 type Stop = (&'static str, fn(&mut Facts), &'static str);
 
 #[test]

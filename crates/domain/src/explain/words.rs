@@ -1,7 +1,7 @@
 //! The text that several answers share.
 
 use crate::{
-    job::Job,
+    job::{CatchUp, Job},
     run::{SkipReason, State},
     time::Span,
 };
@@ -50,6 +50,23 @@ pub(super) fn suggest_backfill(explanation: &mut Explanation, job: &Job) {
         // The end of a period is excluded.
         let to = at.plus(Span::seconds(1));
         explanation.commands.push(format!("everytick job backfill {name} --from {at} --to {to}"));
+    }
+}
+
+/// `; catch_up is none, late_after is 1m`: the fields of the job that decide about late ticks.
+pub(super) fn late_words(reason: SkipReason, job: Option<&Job>) -> String {
+    let Some(misfire) = job.map(|job| &job.spec.misfire) else { return String::new() };
+    match (reason, misfire.grace) {
+        (SkipReason::Misfire, Some(grace)) => format!("; grace is {grace}"),
+        (SkipReason::CatchUp, _) => {
+            let max = if misfire.catch_up == CatchUp::All {
+                format!(", max_runs is {}", misfire.max_runs)
+            } else {
+                String::new()
+            };
+            format!("; catch_up is {}, late_after is {}{max}", misfire.catch_up.word(), misfire.late_after)
+        }
+        _ => String::new(),
     }
 }
 

@@ -10,6 +10,9 @@ use crate::{
     run::State,
 };
 
+/// How many jobs the error about an unknown job lists.
+const JOBS_NAMED_MAX: usize = 20;
+
 /// How a run of the original flow ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ended {
@@ -30,7 +33,12 @@ pub fn rerun(old: &Graph, runs: &BTreeMap<JobId, Ended>, from: &[String]) -> Res
             let field = format!("from[{index}]");
             let id = name.parse::<JobId>().ok();
             let node = old.named(name).or_else(|| id.and_then(|id| old.node(id)));
-            node.map(|node| node.job).ok_or_else(|| Invalid::new(field, format!("the flow has no job {name:?}")))
+            node.map(|node| node.job).ok_or_else(|| {
+                let jobs: Vec<&str> = old.nodes.iter().take(JOBS_NAMED_MAX).map(|node| old.name(node.job)).collect();
+                let more = if old.nodes.len() > jobs.len() { ", …" } else { "" };
+                let message = format!("the flow has no job {name:?}; its jobs are {}{more}", jobs.join(", "));
+                Invalid::new(field, message)
+            })
         };
         let (found, wrong): (Vec<_>, Vec<_>) = from.iter().enumerate().map(find).partition(Result::is_ok);
         if !wrong.is_empty() {
@@ -132,7 +140,7 @@ mod tests {
     fn an_impossible_rerun_is_refused_with_its_reason() {
         let well = [("a", Succeeded), ("b", Succeeded), ("c", Succeeded), ("d", Succeeded), ("e", Succeeded)];
         assert!(again(&well, &[]).unwrap_err().starts_with("from: no run of the flow failed"));
-        assert_eq!(again(&well, &["x"]).unwrap_err(), "from[0]: the flow has no job \"x\"");
+        assert_eq!(again(&well, &["x"]).unwrap_err(), "from[0]: the flow has no job \"x\"; its jobs are a, b, c, d, e");
         let going = [("a", Succeeded), ("b", Failed), ("c", Succeeded), ("d", Claimed)];
         assert!(again(&going, &[]).unwrap_err().contains("\"d\" has not ended"));
     }

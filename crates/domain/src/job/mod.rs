@@ -151,6 +151,17 @@ pub enum CatchUp {
     All,
 }
 
+impl CatchUp {
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Latest => "latest",
+            Self::All => "all",
+        }
+    }
+}
+
 impl JobSpec {
     /// A definition in which every field has its default. It has no schedule.
     #[must_use]

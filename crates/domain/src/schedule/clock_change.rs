@@ -48,6 +48,22 @@ impl Schedule {
         }
     }
 
+    /// The note of the tick with the same local time as this instant, if that time comes twice and fires at the other pass only.
+    #[must_use]
+    pub fn other_pass(&self, at: DbTime) -> Option<(DbTime, String)> {
+        let When::Cron(cron) = &self.when else { return None };
+        let stretch = cron.zone.stretch_at(seconds(at));
+        let civil = seconds(at) + stretch.offset;
+        let (pass, _) = cron.pass_of(seconds(at), &stretch)?;
+        let other = match pass {
+            Pass::First => civil - stretch.after,
+            Pass::Second => civil - stretch.before,
+        };
+        let other = instant(other);
+        let is_tick = self.first_from(other) == Some(other) && self.first_from(at) != Some(at);
+        is_tick.then(|| self.clock_note(other)).flatten().map(|note| (other, note))
+    }
+
     /// The times of the schedule that do not exist because of the clock change at this instant, and do not fire.
     #[must_use]
     pub fn nonexistent_at(&self, change: DbTime) -> Option<Nonexistent> {
@@ -162,12 +178,18 @@ impl Cron {
     /// The times in the gap before this stretch, if they do not fire.
     fn nonexistent(&self, stretch: &Stretch) -> Option<Nonexistent> {
         let (from, until) = gap(stretch);
-        if self.pattern.elapsed || from >= until || self.shifted_time(stretch).is_some() {
+        if from >= until || self.shifted_time(stretch).is_some() {
             return None;
         }
         let first = self.pattern.first_from(from).filter(|time| *time < until)?;
-        let chosen = if self.gap == Gap::Skip { " (gap: skip)" } else { "" };
-        let note = format!("{}, does not fire{chosen}; {}", self.absent_words(stretch), change(stretch));
+        let is_elapsed = self.pattern.elapsed;
+        // An expression that follows elapsed time and also has times right after the gap continues without a pause.
+        if is_elapsed && self.pattern.first_from(until).is_some_and(|time| time < until.saturating_add(until - from)) {
+            return None;
+        }
+        let chosen = if self.gap == Gap::Skip && !is_elapsed { " (gap: skip)" } else { "" };
+        let verb = if self.pattern.count(from, until) == 1 { "does" } else { "do" };
+        let note = format!("{}, {verb} not fire{chosen}; {}", self.absent_words(stretch), change(stretch));
         Some(Nonexistent { at: instant(stretch.start), local: format!("{}T{}", date(first), time(first)), note })
     }
 

@@ -333,6 +333,12 @@ fn range(unit: Unit, written: &str, from: &str, to: &str, step: u16) -> Result<I
     if from.is_empty() || to.is_empty() || to.contains('-') {
         return Err(format!("{written} is not a range; write it like 1-5"));
     }
+    if unit == Unit::Day && from.eq_ignore_ascii_case("L") {
+        return Err(format!(
+            "{written} is not supported: it counts days before the end of the month; write L for the last day, LW for the last \
+             working day, or days such as 28"
+        ));
+    }
     let modified = |text: &str| text.len() > 1 && is_number(&text[..1]) && !is_number(text);
     if modified(from) || modified(to) {
         return Err(format!("{written} is not a range of plain values; L, W and # apply only to single days"));

@@ -192,7 +192,7 @@ fn the_note_of_a_time_that_comes_twice_is_at_its_own_tick() {
 #[test]
 fn times_that_do_not_exist_and_do_not_fire_are_rows_of_their_own() {
     let skip = |expression: &str| cron_with(expression, "America/New_York", Gap::Skip, Fold::First).unwrap();
-    let forward = "does not fire (gap: skip); clocks go forward 1h at 2026-03-08T07:00:00Z (02:00 -> 03:00)";
+    let forward = "fire (gap: skip); clocks go forward 1h at 2026-03-08T07:00:00Z (02:00 -> 03:00)";
     for (expression, count, local, words) in [
         ("30 2 * * *", 2, "2026-03-08T02:30:00", "02:30 does not exist"),
         ("0,15,45 2 * * *", 4, "2026-03-08T02:00:00", "02:00, 02:15 and 02:45 do not exist"),
@@ -202,13 +202,18 @@ fn times_that_do_not_exist_and_do_not_fire_are_rows_of_their_own() {
         ("0 30 2 8 3 * 2026", 1, "2026-03-08T02:30:00", "02:30 does not exist"),
     ] {
         let (ticks, missing) = rows(&skip(expression), "2026-03-07T00:00:00Z", count);
-        assert_eq!(missing, pairs(&[(local, &format!("{words}, {forward}"))]), "{expression}");
+        let verb = if words.contains("does") { "does" } else { "do" };
+        assert_eq!(missing, pairs(&[(local, &format!("{words}, {verb} not {forward}"))]), "{expression}");
         assert!(ticks.iter().all(|(_, note)| !note.contains("2026-03-08")), "described once: {ticks:?}");
     }
     let before = rows(&skip("30 2 * * *"), "2026-03-07T00:00:00Z", 1).1;
     assert_eq!(before, [], "the last tick is before the change");
     let elapsed = rows(&skip("30 * * * *"), "2026-03-07T00:00:00Z", 90).1;
-    assert_eq!(elapsed, [], "elapsed time has no such times");
+    assert_eq!(elapsed, [], "elapsed time has no such times, if it continues after the gap");
+    let stops = rows(&cron("*/20 1-2 * * *", "America/New_York").unwrap(), "2026-03-08T05:00:00Z", 4);
+    let note = "02:00, 02:20 and 02:40 do not exist, do not fire; clocks go forward 1h at 2026-03-08T07:00:00Z (02:00 -> 03:00)";
+    assert_eq!(stops.1, pairs(&[("2026-03-08T02:00:00", note)]));
+    assert_eq!(stops.0[3].0, "2026-03-09T01:00:00-04:00", "{stops:?}");
     let shifted = rows(&cron("30 2 * * *", "America/New_York").unwrap(), "2026-03-07T00:00:00Z", 5).1;
     assert_eq!(shifted, [], "it fires after the gap");
 }
@@ -234,6 +239,21 @@ fn the_effect_of_a_clock_change_is_described_for_one_instant() {
     let skip = cron_with("30 2 * * *", "America/New_York", Gap::Skip, Fold::First).unwrap();
     assert_eq!(skip.nonexistent_at(at("2026-03-08T07:00:00Z")).unwrap().local, "2026-03-08T02:30:00");
     assert_eq!(skip.nonexistent_at(at("2026-03-08T07:00:01Z")), None);
+}
+
+#[test]
+fn an_instant_at_the_pass_that_does_not_fire_is_described_by_the_other_pass() {
+    let (first, second) = ("2026-11-01T05:30:00Z", "2026-11-01T06:30:00Z");
+    let schedule = |fold| cron_with("30 1 * * *", "America/New_York", Gap::Shift, fold).unwrap();
+    for (fold, silent, fires, pass) in [(Fold::First, second, first, "first"), (Fold::Last, first, second, "second")] {
+        let (tick, note) = schedule(fold).other_pass(at(silent)).unwrap();
+        assert_eq!(tick, at(fires));
+        assert!(note.starts_with(&format!("01:30 comes twice, fires at the {pass} pass; clocks go back 1h")), "{note}");
+        assert_eq!(schedule(fold).other_pass(at(fires)), None);
+        assert_eq!(schedule(fold).other_pass(at("2026-11-01T06:31:00Z")), None, "no time of the schedule");
+        assert_eq!(schedule(fold).other_pass(at("2026-11-02T06:30:00Z")), None, "a day without a change");
+    }
+    assert_eq!(schedule(Fold::Both).other_pass(at(second)), None);
 }
 
 #[test]

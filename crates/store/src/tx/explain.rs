@@ -186,7 +186,12 @@ async fn run_facts<T: ExplainTx + ?Sized>(
     }
     match run.state {
         State::Waiting => add_waiting(tx, tenant, &run, &mut facts).await?,
-        State::Claimed => facts.claim = tx.worker_claim(tenant, run.id).await?,
+        State::Claimed => {
+            facts.claim = tx.worker_claim(tenant, run.id).await?;
+            if run.attempt > 1 {
+                facts.attempts = tx.attempts_of(run.id).await?.into_iter().map(attempt).collect();
+            }
+        }
         State::Failed => {
             let redriven = RunId::redriven(run.job, run.id);
             let states = tx.run_states(&[redriven]).await?;

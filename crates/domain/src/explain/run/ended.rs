@@ -4,7 +4,7 @@ use crate::{
     explain::{
         Explanation, Kind, Reason,
         local::{Local, about},
-        words::{reason_words, state_words},
+        words::{late_words, reason_words, state_words},
     },
     overlap::superseded_by,
     run::{SkipReason, State, is_lost_error},
@@ -95,8 +95,9 @@ pub(super) fn skipped(facts: &RunFacts, local: Local<'_>) -> Explanation {
     let reason = row.skip_reason.unwrap_or(SkipReason::Error);
     if let Some(range) = row.range {
         let words = format!(
-            "skipped: {}; {} ticks from {} to {} were skipped as one range",
+            "skipped: {}{}; {} ticks from {} to {} were skipped as one range",
             reason_words(reason, None),
+            late_words(reason, facts.job.as_ref()),
             range.count,
             local.text(range.from),
             local.text(range.to)
@@ -148,7 +149,8 @@ fn overlapped(facts: &RunFacts, local: Local<'_>) -> Explanation {
 }
 
 fn late(facts: &RunFacts, local: Local<'_>, reason: SkipReason) -> Explanation {
-    let mut answer = skip(facts, local, &reason_words(reason, None));
+    let why = reason_words(reason, None) + &late_words(reason, facts.job.as_ref());
+    let mut answer = skip(facts, local, &why);
     if let Some(at) = facts.run.finished_at {
         let late = about(at.since(facts.run.scheduled_at));
         answer.details.push(format!("it was recorded at {}, {late} after the tick", local.text(at)));

@@ -22,7 +22,7 @@ pub struct RunFacts {
     /// The job, deleted or not; `None` if its row was pruned.
     pub job: Option<Job>,
     pub job_name: String,
-    /// Attempts that ended without ending the run, oldest first.
+    /// For an open run: attempts that ended without ending the run, oldest first.
     pub attempts: Vec<Attempt>,
     /// The requests about the run, oldest first.
     pub actions: Vec<Action>,

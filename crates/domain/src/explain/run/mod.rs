@@ -11,6 +11,7 @@ mod waiting;
 
 use crate::{
     queue::{CLAIM_BEAT, CLAIM_LEASE},
+    retry::LOST_MAX,
     run::State,
     time::Span,
 };
@@ -27,6 +28,8 @@ pub use facts::{
 
 /// A worker that has sent no heartbeat for this long is reported.
 const SILENT_AFTER: Span = Span::seconds(15);
+/// The outcome of an attempt whose node or worker vanished.
+const LOST: &str = "lost";
 
 /// Explains a run, or a range of skips. `shown_in` applies to the text.
 #[must_use]
@@ -57,12 +60,37 @@ fn about_run(facts: &RunFacts, local: Local<'_>, reason: Reason, words: &str) ->
     Explanation { reason: Some(reason), ..Explanation::new(local, facts.run.scheduled_at, Kind::Run, &words) }
 }
 
-/// `attempt 2 of 4`. Lost attempts do not count as retries, so they are added to the total.
+/// `attempt 2 of 4`. Lost attempts use no retry, so with them a total would be wrong.
 fn attempt_words(facts: &RunFacts, attempt: u32) -> String {
-    let max = facts.job.as_ref().map(|job| 1 + job.spec.retry.max_retries + facts.run.lost);
+    if facts.run.lost > 0 {
+        return format!("attempt {attempt}, {} lost before it", facts.run.lost);
+    }
+    let max = facts.job.as_ref().map(|job| 1 + job.spec.retry.max_retries);
     // After the job's retries were lowered, a run may have more attempts than `max`.
     max.filter(|max| attempt <= *max)
         .map_or_else(|| format!("attempt {attempt}"), |max| format!("attempt {attempt} of {max}"))
+}
+
+/// How the last attempt ended after which the run continued.
+fn last_attempt(facts: &RunFacts, local: Local<'_>) -> Vec<String> {
+    let Some(attempt) = facts.attempts.last() else { return Vec::new() };
+    let at = attempt.finished_at.map(|at| format!(" at {}", local.text(at))).unwrap_or_default();
+    let outcome = attempt.outcome.as_deref().unwrap_or("failed");
+    let mut details = Vec::new();
+    if outcome == LOST {
+        let error = attempt.error.as_deref().and_then(|error| error.strip_prefix("lost: "));
+        let error = error.map(|error| format!(": {error}")).unwrap_or_default();
+        details.push(format!("attempt {} was lost{at}{error}", attempt.attempt));
+        let retries = facts.job.as_ref().map(|job| format!(" (max_retries is {})", job.spec.retry.max_retries));
+        details.push(format!(
+            "lost attempts use no retry{}; a run is started again after at most {LOST_MAX} of them",
+            retries.unwrap_or_default()
+        ));
+    } else {
+        let error = attempt.error.as_deref().map(|error| format!(": {error}")).unwrap_or_default();
+        details.push(format!("attempt {} {outcome}{at}{error}", attempt.attempt));
+    }
+    details
 }
 
 fn in_progress(facts: &RunFacts, local: Local<'_>) -> Explanation {
@@ -82,6 +110,7 @@ fn in_progress(facts: &RunFacts, local: Local<'_>) -> Explanation {
     };
     let words = format!("{doing}, {attempt}{}", since.unwrap_or_default());
     let mut answer = about_run(facts, local, Reason::InProgress, &words);
+    answer.details.extend(last_attempt(facts, local));
     let by_timeout = row.started_at.zip(facts.job.as_ref()).map(|(at, job)| at.plus(job.spec.timeout));
     let timeout = facts.claim.as_ref().map(|claim| claim.timeout_at).or(by_timeout);
     answer.details.extend(timeout.map(|at| format!("it times out at {}", local.text(at))));
@@ -97,6 +126,9 @@ fn in_progress(facts: &RunFacts, local: Local<'_>) -> Explanation {
         }
     }
     let run = row.run;
+    if !facts.attempts.is_empty() {
+        answer.commands.push(format!("everytick run attempts {run}"));
+    }
     answer.commands.extend([format!("everytick run log {run}"), format!("everytick run cancel {run}")]);
     answer
 }

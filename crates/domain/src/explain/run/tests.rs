@@ -8,7 +8,7 @@ use crate::{
     explain::Backfilled,
     flow::When,
     ids::{BackfillId, RunId},
-    job::{Job, JobSpec, Overlap},
+    job::{CatchUp, Job, JobSpec, Overlap},
     overlap::{Open, superseded_error},
     plan::tests::{job, spec},
     queue::{QueueLimits, Rate},
@@ -125,6 +125,23 @@ const CASES: &[Case] = &[
         &[
             "attempt 2 of 4, due at 2026-11-16T00:11:40Z (in 1m40s)",
             "attempt 1 failed at 2026-11-16T00:09:40Z: status 503",
+        ],
+    ),
+    (
+        "an attempt after a lost one",
+        State::Claimed,
+        |f| {
+            with(f, |spec| spec.retry.max_retries = 1);
+            (f.run.attempt, f.run.lost) = (2, 1);
+            let (finished_at, outcome) = (Some(s(580)), Some("lost".to_owned()));
+            let error = Some("lost: the node or worker that claimed it vanished".to_owned());
+            f.attempts = vec![Attempt { attempt: 1, finished_at, outcome, error }];
+        },
+        Reason::InProgress,
+        &[
+            "is in progress on a, attempt 2, 1 lost before it, since",
+            "attempt 1 was lost at 2026-11-16T00:09:40Z: the node or worker that claimed it vanished",
+            "lost attempts use no retry (max_retries is 1); a run is started again after at most 3 of them",
         ],
     ),
     (
@@ -454,7 +471,14 @@ fn every_skip_reason_is_explained() {
         assert!(answer.words.contains("2 ticks from 2026-11-16T00:01:00Z to 2026-11-16T00:02:00Z"), "{}", answer.words);
         assert!(answer.commands.iter().all(|command| !command.contains("run get")), "a range is no run");
     }
+    let mut late = skipped(SkipReason::CatchUp);
+    with(&mut late, |spec| (spec.misfire.catch_up, spec.misfire.late_after) = (CatchUp::None, Span::seconds(1)));
+    assert!(text(&explain_run(&late, ShownIn::JobZone)).contains("; catch_up is none, late_after is 1s"));
+    with(&mut late, |spec| (spec.misfire.catch_up, spec.misfire.max_runs) = (CatchUp::All, 7));
+    assert!(text(&explain_run(&late, ShownIn::JobZone)).contains("catch_up is all, late_after is 1s, max_runs is 7"));
     let mut facts = skipped(SkipReason::Misfire);
+    with(&mut facts, |spec| spec.misfire.grace = Some(Span::hours(1)));
+    assert!(text(&explain_run(&facts, ShownIn::JobZone)).contains("; grace is 1h"));
     facts.run.finished_at = Some(s(60 + 7_200));
     let text = text(&explain_run(&facts, ShownIn::JobZone));
     assert!(text.contains("it was recorded at 2026-11-16T02:01:00Z, 2h after the tick"), "{text}");

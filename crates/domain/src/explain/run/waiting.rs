@@ -10,15 +10,12 @@ use crate::{
     time::DbTime,
 };
 
-use super::{QueueFacts, RunFacts, about_run, attempt_words, in_the_way};
+use super::{QueueFacts, RunFacts, about_run, attempt_words, in_the_way, last_attempt};
 
 pub(super) fn waiting(facts: &RunFacts, local: Local<'_>) -> Explanation {
     let mut answer = why(facts, local);
-    if let Some(attempt) = facts.attempts.last() {
-        let at = attempt.finished_at.map(|at| format!(" at {}", local.text(at))).unwrap_or_default();
-        let outcome = attempt.outcome.as_deref().unwrap_or("failed");
-        let error = attempt.error.as_deref().map(|error| format!(": {error}")).unwrap_or_default();
-        answer.details.push(format!("attempt {} {outcome}{at}{error}", attempt.attempt));
+    if !facts.attempts.is_empty() {
+        answer.details.extend(last_attempt(facts, local));
         answer.commands.push(format!("everytick run attempts {}", facts.run.run));
     }
     answer.queue.clone_from(&facts.queue);
@@ -82,10 +79,14 @@ fn queue_reason(facts: &RunFacts, queue: &QueueFacts, local: Local<'_>) -> (Reas
     let (name, now) = (&queue.name, facts.now);
     let claimed = usize::try_from(queue.claimed).unwrap_or(usize::MAX);
     if let Some(max) = queue.limits.concurrency.filter(|max| claimed >= *max as usize) {
-        return (Reason::QueueLimit, format!("{claimed} runs are claimed, and the limit of the queue is {max}"));
+        let runs = if claimed == 1 { "1 run is".to_owned() } else { format!("{claimed} runs are") };
+        return (Reason::QueueLimit, format!("{runs} claimed, and the limit of the queue is {max}"));
     }
     if let Some(rate) = queue.limits.rate.filter(|rate| rate.admits(queue.spent_until, now) == 0) {
-        return (Reason::QueueRate, format!("the queue has used its rate of {rate}"));
+        return (Reason::QueueRate, {
+            let next = rate.admits_from(queue.spent_until).max(now);
+            format!("the queue has used its rate of {rate}; the next run can be claimed at {}", local.text(next))
+        });
     }
     let last = |at: DbTime| format!("{} ({} ago)", local.both(at), about(now.since(at)));
     let Some(asked) = &queue.asked else { return absent(queue, format!("no worker has asked for queue {name} yet")) };
