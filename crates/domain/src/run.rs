@@ -245,6 +245,11 @@ impl Claim {
             Outcome::TimedOut { after, output } => {
                 (again(Span::ZERO), Some(format!("timed out after {after}")), output, None)
             }
+            Outcome::Unreported { after } => {
+                let error =
+                    format!("the receiver accepted the run with 202 and did not report its result within {after}");
+                (again(Span::ZERO), Some(error), None, None)
+            }
             Outcome::Gone { note, output } => (Verdict::Failed, Some(note.clone()), output, Some(note)),
             Outcome::Lost => match policy.on_lost {
                 OnLost::Retry if self.lost < LOST_MAX => (Verdict::Redeliver, Some(LOST_ERROR.to_owned()), None, None),
@@ -313,6 +318,15 @@ mod tests {
         assert!(matches!(settled.verdict, Verdict::Retry { .. }), "a capable node may be restarting");
         assert_eq!(settled.error.as_deref(), Some("start it with --enable-shell"));
         assert_eq!(verdict(on(3, 0), not_here()), Verdict::Failed);
+    }
+
+    #[test]
+    fn a_receiver_that_accepted_and_did_not_report_is_named_in_the_error() {
+        let settled =
+            on(1, 0).settle(Outcome::Unreported { after: Span::seconds(5) }, POLICY, DbTime::EPOCH, 0).unwrap();
+        assert!(matches!(settled.verdict, Verdict::Retry { .. }), "{settled:?}");
+        let error = settled.error.unwrap();
+        assert!(error.contains("202") && error.contains("did not report its result within 5s"), "{error}");
     }
 
     #[test]

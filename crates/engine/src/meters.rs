@@ -50,7 +50,7 @@ const fn word(outcome: &Outcome) -> (usize, &'static str) {
         Outcome::Accepted => (1, "accepted"),
         Outcome::Failed { .. } => (2, "failed"),
         Outcome::Gone { .. } => (3, "gone"),
-        Outcome::TimedOut { .. } => (4, "timed_out"),
+        Outcome::TimedOut { .. } | Outcome::Unreported { .. } => (4, "timed_out"),
         Outcome::Cancelled { .. } => (5, "cancelled"),
         Outcome::Lost => (6, "lost"),
         Outcome::Unsent => (7, "unsent"),

@@ -26,6 +26,10 @@ pub enum Outcome {
         after: Span,
         output: Option<String>,
     },
+    /// The receiver answered 202 and did not report within the timeout.
+    Unreported {
+        after: Span,
+    },
     /// Stopped because the run was cancelled.
     Cancelled {
         output: Option<String>,
@@ -53,7 +57,12 @@ impl Outcome {
             | Self::Gone { output, .. }
             | Self::TimedOut { output, .. }
             | Self::Cancelled { output } => output.take(),
-            Self::Accepted | Self::Lost | Self::Unsent | Self::Returned | Self::NotHere { .. } => None,
+            Self::Accepted
+            | Self::Unreported { .. }
+            | Self::Lost
+            | Self::Unsent
+            | Self::Returned
+            | Self::NotHere { .. } => None,
         }
     }
 }

@@ -92,6 +92,6 @@ pub(super) fn scrubbed(secrets: &Secrets, outcome: Outcome) -> Outcome {
         Outcome::TimedOut { after, output } => Outcome::TimedOut { after, output: cleaned(output) },
         Outcome::Cancelled { output } => Outcome::Cancelled { output: cleaned(output) },
         Outcome::NotHere { error, address } => Outcome::NotHere { error: clean(error), address },
-        Outcome::Accepted | Outcome::Lost | Outcome::Unsent | Outcome::Returned => outcome,
+        Outcome::Accepted | Outcome::Unreported { .. } | Outcome::Lost | Outcome::Unsent | Outcome::Returned => outcome,
     }
 }

@@ -63,7 +63,13 @@ async fn settle(shared: &Arc<Shared>, overdue: Vec<OverdueClaim>) -> Result<usiz
     let (mut settles, mut lost) = (Vec::new(), Vec::new());
     for OverdueClaim { claim, worker, timed_out } in overdue {
         let timeout = claim.job.spec.timeout;
-        let outcome = if timed_out { Outcome::TimedOut { after: timeout, output: None } } else { Outcome::Lost };
+        // Only a receiver that answered 202 has a claim on a run without a queue.
+        let is_accepted = claim.job.spec.target.queue().is_none();
+        let outcome = match timed_out {
+            true if is_accepted => Outcome::Unreported { after: timeout },
+            true => Outcome::TimedOut { after: timeout, output: None },
+            false => Outcome::Lost,
+        };
         let attempt = EndedAttempt {
             claim: claim_of(&claim.run),
             job: &claim.job,
