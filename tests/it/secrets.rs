@@ -286,7 +286,7 @@ fn a_secret_that_may_no_longer_be_sent_to_a_host_fails_the_attempt() {
     assert!(run["error"].as_str().unwrap().contains("may not be sent to 127.0.0.1"), "{run}");
     assert_eq!(run["attempt"], 1, "a retry would not help");
     let refused = server.everytick(&["secret", "delete", "a"]).failed(4);
-    assert!(refused.contains("the job j"), "{refused}");
+    assert!(refused.contains("target.http.headers.Authorization of the job j refers to it"), "{refused}");
     server.everytick(&["secret", "delete", "a", "--force"]).ok();
     assert!(sink.deliveries().is_empty());
 }

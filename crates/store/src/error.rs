@@ -83,6 +83,14 @@ fn in_use(what: &str, by: &[String], count: usize) -> String {
         "job" => format!(
             "the job can be neither deleted nor renamed: depends_on of {jobs} contains it; remove it there, or delete them first"
         ),
+        "secret" => {
+            let verb = if count == 1 { "refers" } else { "refer" };
+            format!(
+                "the secret cannot be deleted: {}{rest} {verb} to it; remove the reference first, or delete the secret by \
+                 force",
+                by.join("; ")
+            )
+        }
         _ => format!("the {what} cannot be deleted: exclude of {jobs} contains it; remove it there first"),
     }
 }

@@ -3,6 +3,7 @@
 //! | contradiction | in a new definition | already in the stored definition |
 //! |---|---|---|
 //! | `late_after` above `grace` | error: `grace` would have no effect | warning |
+//! | `{{ secret.NAME }}` where a reference to a secret may be | error: the text would be sent unchanged | warning |
 //! | a payload for a GET webhook | error: the payload would not be sent | warning |
 //! | jitter above the period of `every` | error: runs would start in another order than their ticks | warning |
 //! | jitter above the shortest interval of a cron expression | warning: the other intervals may be longer | warning |
@@ -14,6 +15,7 @@ use super::JobSpec;
 use crate::{
     invalid::Invalid,
     schedule::{Schedule, Timing},
+    secret::{PAYLOAD_FIELD, Place, misspelled},
     target::{HttpMethod, TargetSpec},
 };
 
@@ -35,7 +37,12 @@ impl JobSpec {
     #[must_use]
     pub fn contradictions(&self, old: Option<&Self>) -> Contradictions {
         let mut found = Contradictions::default();
-        for check in [Self::late_after_above_grace, Self::payload_of_a_get, Self::jitter_above_period] {
+        for check in [
+            Self::late_after_above_grace,
+            Self::payload_of_a_get,
+            Self::jitter_above_period,
+            Self::misspelled_reference,
+        ] {
             let Some(wrong) = check(self) else { continue };
             let stored = old.and_then(check).is_some_and(|stored| stored == wrong);
             if stored { found.warnings.push(wrong) } else { found.errors.push(wrong) }
@@ -60,6 +67,19 @@ impl JobSpec {
         self.payload.as_ref().filter(|payload| http.method == HttpMethod::Get && *payload != "null")?;
         let message = "is not sent with the method GET; use POST, or remove the payload";
         Some(Invalid::new("payload", message))
+    }
+
+    /// A text that would be sent unchanged, although it is probably meant as a reference to a secret.
+    fn misspelled_reference(&self) -> Option<Invalid> {
+        let (mut found, kind) = (None, self.target.kind());
+        self.target.texts(&mut |text| {
+            if found.is_none() && text.place != Place::Nowhere {
+                let wrong = misspelled(text.text);
+                found = wrong.map(|why| Invalid::new(format!("target.{kind}.{}", text.path()), why));
+            }
+        });
+        let payload = self.payload.as_deref().filter(|_| self.payload_secrets);
+        found.or_else(|| payload.and_then(misspelled).map(|why| Invalid::new(PAYLOAD_FIELD, why)))
     }
 
     fn jitter_above_period(&self) -> Option<Invalid> {
@@ -128,6 +148,13 @@ mod tests {
         spec
     }
 
+    fn with_header(value: &str) -> JobSpec {
+        let mut job = webhook(HttpMethod::Post, None);
+        let TargetSpec::Http(http) = &mut job.target else { unreachable!() };
+        http.headers = [("x-key".to_owned(), value.to_owned())].into();
+        job
+    }
+
     fn jittered(timing: Timing, jitter: Span) -> JobSpec {
         let mut job = spec(Span::hours(1));
         job.schedule = Some(ScheduleSpec { jitter: Some(jitter), ..timing.into() });
@@ -149,6 +176,8 @@ mod tests {
             (late(1, Some(0)), "misfire.late_after"),
             (webhook(HttpMethod::Get, Some("{}")), "payload"),
             (every(60, 61), "schedule.jitter"),
+            (with_header("Bearer {{ secret.api }}"), "target.http.headers.x-key"),
+            (JobSpec { payload_secrets: true, ..webhook(HttpMethod::Post, Some(r#""{{ Secrets.api }}""#)) }, "payload"),
         ] {
             let field = vec![field.to_owned()];
             assert_eq!(fields(&job, None), (field.clone(), vec![]));

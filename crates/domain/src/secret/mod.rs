@@ -32,7 +32,7 @@ use crate::{
 pub use forms::{Forms, SCRUBBED_BYTES_MIN};
 pub use host::{Host, HostPattern};
 pub use key::{OPERATOR_KEY_BYTES, OperatorKey, is_signing_key, signing_key};
-pub use reference::{Encoding, Piece, fill, may_refer, only_reference, pieces};
+pub use reference::{Encoding, Piece, fill, may_refer, misspelled, only_reference, pieces};
 pub use scrub::{MASK, Scrubber};
 pub use uses::{PAYLOAD_FIELD, Place, Text, Use, check_uses, names, uses};
 
@@ -177,9 +177,9 @@ pub fn check_value(value: &[u8]) -> Result<(), String> {
 #[must_use]
 pub fn value_warning(value: &[u8]) -> Option<String> {
     if value.len() < SCRUBBED_BYTES_MIN {
+        let has = if value.len() == 1 { "1 byte".to_owned() } else { format!("{} bytes", value.len()) };
         return Some(format!(
-            "the value has {} bytes; values under {SCRUBBED_BYTES_MIN} bytes are not removed from outputs",
-            value.len()
+            "the value has {has}; values under {SCRUBBED_BYTES_MIN} bytes are not removed from outputs"
         ));
     }
     let edge = |byte: &u8| byte.is_ascii_whitespace();

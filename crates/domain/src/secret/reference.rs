@@ -62,6 +62,20 @@ pub fn pieces(text: &str) -> Result<Vec<Piece<'_>>, String> {
     Ok(pieces)
 }
 
+/// The first text in braces that is probably meant as a reference, but is not one: `{{ secret.api }}`, `{{ Secrets.api }}`.
+#[must_use]
+pub fn misspelled(text: &str) -> Option<String> {
+    let opened = text.match_indices(OPEN).map(|(at, _)| &text[at..]);
+    opened.filter_map(|from| Some(&from[..from.find(CLOSE)? + CLOSE.len()])).find_map(|reference| {
+        let word = reference.trim_start_matches(OPEN).trim_start();
+        let (prefix, name) = word.split_once('.')?;
+        let is_meant = ["secret", "secrets"].contains(&prefix.trim_end().to_ascii_lowercase().as_str());
+        let name = name.trim_end_matches(CLOSE).trim();
+        let is_wrong = !word.starts_with(PREFIX) && is_meant && check_secret_name(name).is_ok();
+        is_wrong.then(|| format!("{:?} is not a reference; write {{{{ secrets.{name} }}}}", shown(reference)))
+    })
+}
+
 /// The beginning of a text, for messages.
 fn shown(text: &str) -> String {
     const CHARS_MAX: usize = SECRET_NAME_BYTES_MAX;
@@ -137,6 +151,24 @@ pub(super) fn percent(value: &[u8], to: &mut Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_text_that_is_probably_meant_as_a_reference_is_found() {
+        for text in ["{{ secret.api }}", "a {{secret.api}} b", "{{ SECRETS.api }}", "{{ x }} {{\tSecret.api }}"] {
+            let why = misspelled(text).unwrap_or_else(|| panic!("{text}"));
+            assert!(why.contains("write {{ secrets.api }}"), "{why}");
+        }
+        for text in [
+            "{{ secrets.api }}",
+            "{{ secretary.name }}",
+            "{{ secret }}",
+            "secret.api",
+            "{{ secret.api",
+            "{{ .secret.a b }}",
+        ] {
+            assert_eq!(misspelled(text), None, "{text}");
+        }
+    }
 
     fn filled(text: &str, encoding: Encoding, value: &[u8]) -> Result<String, String> {
         let mut to = Vec::new();

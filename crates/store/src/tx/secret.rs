@@ -1,7 +1,7 @@
 //! Secrets: their encrypted versions, and the jobs that refer to them. A change locks the secret; a transaction that defines
 //! a job share-locks the secrets that it names, so that a job never refers to a secret that was just deleted.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use async_trait::async_trait;
 use everytick_domain::{
@@ -14,8 +14,8 @@ use everytick_domain::{
 
 use super::{Tx, audit_one};
 use crate::{
-    Actor, KeyMark, KeyRecord, PutSecret, Result, Rewrap, SECRET_USERS_NAMED_MAX, SealedValue, SecretPut, SecretRecord,
-    StoreError, StoredSecret, ValuePlace, calendars::JOBS_NAMED_MAX, tx::token::TokenTx,
+    Actor, JobRef, KeyMark, KeyRecord, PutSecret, Result, Rewrap, SECRET_USERS_NAMED_MAX, SealedValue, SecretPut,
+    SecretRecord, StoreError, StoredSecret, ValuePlace, calendars::JOBS_NAMED_MAX, tx::token::TokenTx,
 };
 
 /// The verbs of secrets.
@@ -124,6 +124,22 @@ async fn check_new<T: SecretTx + ?Sized>(tx: &mut T, tenant: TenantId) -> Result
     Err(StoreError::Conflict(Invalid::new("", message)))
 }
 
+/// `target.http.headers.x-key of the job nightly`: the fields of a job that refer to a secret.
+async fn used_in<T: SecretTx + ?Sized>(tx: &mut T, tenant: TenantId, name: &str, job: &str) -> Result<String> {
+    let fields: BTreeSet<String> = match tx.find_job(tenant, &JobRef::Name(job.to_owned())).await {
+        Ok(found) => {
+            let uses = secret::uses(&found.job.spec).unwrap_or_default();
+            uses.into_iter().filter(|used| used.name == name).map(|used| used.field).collect()
+        }
+        Err(StoreError::NotFound(_) | StoreError::Unreadable { .. }) => BTreeSet::new(),
+        Err(error) => return Err(error),
+    };
+    if fields.is_empty() {
+        return Ok(format!("the job {job}"));
+    }
+    Ok(format!("{} of the job {job}", fields.into_iter().collect::<Vec<_>>().join(", ")))
+}
+
 pub async fn delete_secret<T: SecretTx + ?Sized>(
     tx: &mut T,
     tenant: TenantId,
@@ -138,7 +154,10 @@ pub async fn delete_secret<T: SecretTx + ?Sized>(
         return Err(StoreError::VersionMismatch { has: was.version, wanted });
     }
     if was.jobs > 0 && !force {
-        let by = tx.secret_users(tenant, name, JOBS_NAMED_MAX).await?;
+        let mut by = Vec::new();
+        for job in tx.secret_users(tenant, name, JOBS_NAMED_MAX).await? {
+            by.push(used_in(tx, tenant, name, &job).await?);
+        }
         let count = usize::try_from(was.jobs).unwrap_or(usize::MAX);
         return Err(StoreError::InUse { what: "secret", by, count });
     }
