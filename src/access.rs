@@ -6,8 +6,9 @@ use std::{fs, path::Path};
 use anyhow::Context as _;
 use everytick_api::AuthMode;
 use everytick_domain::{
-    access::{Grant, Lifetime, LifetimePolicy, Role, Scope, Token},
+    access::{Grant, Lifetime, Role, Scope, Token},
     ids::{TenantId, TokenId},
+    wrong_input::os_error,
 };
 use everytick_engine::{commands::Entropy, new_token};
 use everytick_store::{Actor, Creator, NewToken, Store, StoreError, TokenKey};
@@ -43,9 +44,10 @@ pub(crate) async fn prepare(
     store: &dyn Store,
     entropy: &dyn Entropy,
     servers: &[String],
+    bootstrap: Option<Token>,
 ) -> anyhow::Result<()> {
-    if let Some(path) = &settings.bootstrap_token_file {
-        bootstrap(store, entropy, path, settings.lifetimes()).await?;
+    if let Some(token) = bootstrap {
+        create_bootstrap(store, entropy, &token, settings).await?;
     }
     if settings.auth == Auth::Auto && runs_commands(settings) {
         return own_tokens(settings, store, entropy, servers).await;
@@ -53,26 +55,40 @@ pub(crate) async fn prepare(
     Ok(())
 }
 
-/// Stores the token in the file as the first one. Later starts find a credential and ignore it.
-async fn bootstrap(
+/// The name of the setting, for messages.
+const BOOTSTRAP_FLAG: &str = "--bootstrap-token-file";
+
+fn wrong_bootstrap(settings: &Settings, what: &str) -> Failure {
+    let path = settings.bootstrap_token_file.as_deref().unwrap_or(Path::new("")).display();
+    Failure::usage(format!("{BOOTSTRAP_FLAG}: {path}: {what}"))
+}
+
+/// The token in the file of the settings; `None` without a file, and once a credential exists. A file that cannot be used is an
+/// error before the node starts.
+pub(crate) async fn bootstrap_token(settings: &Settings, store: &dyn Store) -> anyhow::Result<Option<Token>> {
+    let Some(path) = &settings.bootstrap_token_file else { return Ok(None) };
+    if store.auth_required().await? {
+        tracing::info!("a credential exists, so {BOOTSTRAP_FLAG} is ignored; it can be removed");
+        return Ok(None);
+    }
+    let text = fs::read_to_string(path).map_err(|error| wrong_bootstrap(settings, &os_error(&error)))?;
+    Ok(Some(Token::parse(text.trim()).map_err(|error| wrong_bootstrap(settings, &error.to_string()))?))
+}
+
+/// Stores the token as the first one.
+async fn create_bootstrap(
     store: &dyn Store,
     entropy: &dyn Entropy,
-    path: &Path,
-    lifetimes: LifetimePolicy,
+    token: &Token,
+    settings: &Settings,
 ) -> anyhow::Result<()> {
-    let wrong = |what: String| Failure::usage(format!("--bootstrap-token-file: {}: {what}", path.display()));
-    if store.auth_required().await? {
-        tracing::info!("a credential exists, so --bootstrap-token-file is ignored; it can be removed");
-        return Ok(());
-    }
-    let text = fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
-    let token = Token::parse(text.trim()).map_err(|error| wrong(error.to_string()))?;
+    let wrong = |what: String| wrong_bootstrap(settings, &what);
     let mut random = [0; 10];
     entropy.fill(&mut random);
     let id = TokenId::new(store.now().await?, random);
     let key = TokenKey { hash: token.hash(), id, prefix: token.prefix().to_owned() };
     let (grant, name) = (Grant::admin(TenantId::DEFAULT), BOOTSTRAP.to_owned());
-    let lifetime = lifetimes.lifetime(None).map_err(|invalid| wrong(invalid.to_string()))?;
+    let lifetime = settings.lifetimes().lifetime(None).map_err(|invalid| wrong(invalid.to_string()))?;
     let new = NewToken { key, name, grant, allowed_ips: Vec::new(), lifetime };
     match store.create_token(&Actor::local("local"), &Creator::First, new).await {
         Ok(_) => tracing::info!("created the token {BOOTSTRAP:?} with the role admin from --bootstrap-token-file"),

@@ -46,6 +46,11 @@ impl Client {
         Self { credential, ..self }
     }
 
+    /// Whether requests carry a token.
+    pub(crate) fn has_credential(&self) -> bool {
+        self.credential.token().is_some()
+    }
+
     pub(crate) fn get<'a>(&'a self, path: &[&str]) -> Request<'a> {
         self.request(Method::GET, path)
     }
@@ -74,6 +79,19 @@ impl Client {
     /// The address for messages.
     fn shown(&self) -> String {
         self.server.shown()
+    }
+
+    /// What to do after a 401.
+    fn unauthenticated(&self) -> String {
+        let at = self.shown();
+        let lost = "an operator who has no valid token runs `everytick access reset` with the server's database";
+        if self.has_credential() {
+            return format!(
+                "the server at {at} refused this token: it is unknown there, revoked, expired, or not allowed from this \
+                 address; store another one with `everytick login`; {lost}"
+            );
+        }
+        format!("the server at {at} needs a token: get one from an admin and store it with `everytick login`; {lost}")
     }
 
     fn wrong_path(&self) -> String {
@@ -292,6 +310,9 @@ impl<'a> Request<'a> {
         if problem.kind.ends_with(":no-such-path") && client.server.url().path() != "/" {
             return Err(Failure::usage(client.wrong_path()).into());
         }
+        if status == StatusCode::UNAUTHORIZED {
+            return Err(Failure::new(exit_of(status), client.unauthenticated()).into());
+        }
         Err(Failure::new(exit_of(status), by_flag(&problem.message(status))).into())
     }
 }
@@ -382,9 +403,6 @@ impl Problem {
     fn message(&self, status: StatusCode) -> String {
         let errors: Vec<String> = self.errors.iter().map(FieldError::line).collect();
         match (errors.as_slice(), &self.detail) {
-            _ if self.kind.ends_with(":unauthenticated") => {
-                "the server needs a valid token; `everytick login` stores one".to_owned()
-            }
             // Its only error is the name of the missing permission.
             (_, Some(detail)) if self.kind.ends_with(":forbidden") && self.names_permission() => {
                 format!("{detail}; `everytick whoami` shows what it may do")
@@ -393,6 +411,10 @@ impl Problem {
             ([], None) if self.title.is_empty() => format!("the server answered {status}"),
             ([], None) => self.title.clone(),
             ([one], _) => one.clone(),
+            // The others belong to the first, such as the candidates of an ambiguous id.
+            ([first, rest @ ..], _) if self.errors.iter().skip(1).all(|error| error.field.is_empty()) => {
+                format!("{first}\n  {}", rest.join("\n  "))
+            }
             (many, _) => format!("{}\n  {}", self.title, many.join("\n  ")),
         }
     }

@@ -111,9 +111,15 @@ pub(crate) struct Settings {
     pub(crate) max_jobs: u64,
     pub(crate) log_format: LogFormat,
     pub(crate) log_level: LogLevel,
+    named: Named,
 }
 
 impl Settings {
+    /// A message that begins with a flag, with the line of the settings file instead if the value comes from there.
+    pub(crate) fn by_source(&self, message: &str) -> String {
+        self.named.by_source(message)
+    }
+
     pub(crate) fn resolve(flags: ServeFlags, mut file: File) -> Result<Self, Failure> {
         let flags_source = DatabaseSource { url: flags.database_url, url_file: flags.database_url_file };
         let database = database(flags_source, flags.data_dir, &file)?;
@@ -142,7 +148,8 @@ impl Settings {
             client_ca: named.pick("tls_client_ca", flags.tls_client_ca, file.tls_client_ca),
             client_auth: named.pick("tls_client_auth", flags.tls_client_auth, file.tls_client_auth),
         };
-        let (tls, public_url) = (tls.files()?, named.pick("public_url", flags.public_url, file.public_url));
+        let tls = tls.files().map_err(|wrong| Failure::usage(named.by_source(&wrong.to_string())))?;
+        let public_url = named.pick("public_url", flags.public_url, file.public_url);
         let protection = Protection {
             credentials: auth == Auth::Required,
             tls: tls.is_some(),
@@ -165,7 +172,7 @@ impl Settings {
         let webhook_ranges =
             named.pick("allow_webhook_range", flags.allow_webhook_range, file.allow_webhook_range).unwrap_or_default();
         let dns_servers = named.pick("dns_server", flags.dns_server, file.dns_server).unwrap_or_default();
-        let settings = Self {
+        let mut settings = Self {
             listen,
             metrics_listen: named.pick("metrics_listen", flags.metrics_listen, file.metrics_listen),
             tls,
@@ -221,8 +228,10 @@ impl Settings {
                 .unwrap_or(Limits::default().jobs_per_tenant_max),
             log_format: named.pick("log_format", flags.log_format, file.log_format).unwrap_or_default(),
             log_level: named.pick("log_level", flags.log_level, file.log_level).unwrap_or_default(),
+            named: Named::default(),
         };
         settings.check(&named)?;
+        settings.named = named;
         Ok(settings)
     }
 
@@ -291,6 +300,7 @@ impl Settings {
 }
 
 /// Names settings as the user wrote them: the flag, or the file, the line and the key.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 struct Named {
     key_lines: KeyLines,
     from_file: BTreeSet<&'static str>,
@@ -303,6 +313,16 @@ impl Named {
             self.from_file.insert(key);
         }
         flag.or(file)
+    }
+
+    fn by_source(&self, message: &str) -> String {
+        for key in &self.from_file {
+            let rest = message.strip_prefix(&format!("--{}", key.replace('_', "-")));
+            if let Some(rest) = rest.filter(|rest| rest.starts_with([':', ' '])) {
+                return format!("{}{rest}", self.key_lines.of(key));
+            }
+        }
+        message.to_owned()
     }
 
     fn of(&self, key: &str) -> String {
@@ -399,7 +419,7 @@ fn check_listen(listen: &[Listen], protection: Protection, name: &str) -> Result
     let remedy = match lack {
         Lack::Credentials => {
             ", so every request needs a token: write --auth required, and create the first token with `everytick token create \
-             first`; or listen on 127.0.0.1 or [::1]"
+             first --role admin --data-dir DIR` (or --database-url URL) before the start; or listen on 127.0.0.1 or [::1]"
         }
         Lack::Encryption => {
             ": others on the network could read tokens and payloads; write --tls-cert and --tls-key, or --insecure-http"

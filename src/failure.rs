@@ -36,6 +36,14 @@ impl Failure {
     }
 }
 
+/// Changes the message of a failure and keeps its exit code.
+pub(crate) fn reworded(error: anyhow::Error, reword: impl FnOnce(&str) -> String) -> anyhow::Error {
+    match error.downcast::<Failure>() {
+        Ok(failure) => Failure { message: reword(&failure.message), ..failure }.into(),
+        Err(error) => error,
+    }
+}
+
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)

@@ -94,11 +94,12 @@ pub(crate) async fn start(
             ..engine_settings(settings, shares.slots as usize, addresses)
         },
     };
+    let bootstrap = access::bootstrap_token(settings, store.as_ref()).await?;
     let engine = Engine::start(parts, new_incarnation(&*entropy)).await.context("could not start the engine")?;
     let engine = Arc::new(engine);
     let _ = tokio::time::timeout(FIRST_LOAD, engine.loaded()).await;
 
-    access::prepare(settings, store.as_ref(), &*entropy, &bound.servers).await?;
+    access::prepare(settings, store.as_ref(), &*entropy, &bound.servers, bootstrap).await?;
     let next_ticks = next_ticks(store.as_ref()).await?;
     tokio::spawn(telemetry::count_tokens(api_store.clone()));
     let commands = Commands::new(api_store, hints, entropy, live).with_vault(vault);

@@ -7,6 +7,7 @@ use std::{
 };
 
 use clap::{Args, Subcommand};
+use everytick_domain::wrong_input::os_error;
 use everytick_store::Actor;
 use everytick_worker::Server;
 use serde::Deserialize;
@@ -59,8 +60,9 @@ pub(crate) struct Login {
 impl Login {
     pub(crate) async fn run(self, server: Server, out: Output) -> anyhow::Result<()> {
         let text = match &self.token_file {
-            Some(path) => fs::read_to_string(path)
-                .map_err(|error| Failure::usage(format!("--token-file: {}: {error}", path.display())))?,
+            Some(path) => fs::read_to_string(path).map_err(|error| {
+                Failure::usage(format!("--token-file: could not read {}: {}", path.display(), os_error(&error)))
+            })?,
             None => {
                 if io::stdin().is_terminal() {
                     output::note_line("paste the token and press Enter:");
@@ -186,7 +188,7 @@ impl AccessCommand {
         if !database.is_set() {
             return Err(Failure::usage("write --data-dir, --database-url or --database-url-file").into());
         }
-        database.open(&file).await?.reset_access(&Actor::local("local")).await?;
+        database.open_existing(&file).await?.reset_access(&Actor::local("local")).await?;
         output::note_line("a server on this machine serves callers without a token again, until a token is created");
         Ok(())
     }

@@ -26,7 +26,7 @@ use crate::{
         AddressRange, Auth, DatabaseUrl, DnsServer, File, InlineSecrets, Listen, SERVER_DEFAULT, Settings,
         TlsClientAuth,
     },
-    failure::Failure,
+    failure::{self, Failure},
     listen,
     logging::{self, LogFormat, LogLevel},
     node, output,
@@ -44,7 +44,11 @@ everytick.toml:
   data_dir = \"/var/lib/everytick\"
   drain_timeout = \"1m\"
   allow_webhook_range = [\"10.0.0.0/8\"]
+  [egress]
+  ports = [443, \"8000-8999\"]
 
+The section [egress] has no flags: allow_ranges, deny_ranges, hosts, ports, https_only, proxy and proxy_resolves decide
+which URLs webhooks may call.
 With --tls-cert, SIGHUP reloads the certificate. The node also reloads a changed file within 30 s.
 SIGTERM or Ctrl-C stops the node gracefully: runs in progress have --drain-timeout to end.
 A second signal stops it at once.
@@ -289,7 +293,7 @@ pub(crate) fn run(flags: ServeFlags, file: File) -> anyhow::Result<()> {
     // Do not wait for tasks that are still running.
     runtime.shutdown_background();
     logging::flush();
-    served
+    served.map_err(|error| failure::reworded(error, |message| settings.by_source(message)))
 }
 
 async fn serve(settings: &Settings) -> anyhow::Result<()> {

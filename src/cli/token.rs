@@ -6,11 +6,13 @@ use clap::{Args, Subcommand};
 use everytick_domain::{
     access::{Grant, Lifetime, LifetimePolicy, Role, Scope},
     ids::TenantId,
-    time::Span,
+    invalid::Invalid,
+    time::{DbTime, Span},
 };
 use everytick_engine::new_token;
 use everytick_store::{
-    Actor, Creator, Limits, NewToken, PostgresOptions, PostgresStore, SqliteStore, Store, SystemClock,
+    Actor, Creator, Limits, NewToken, PostgresOptions, PostgresStore, SqliteStore, Store, StoreError, SystemClock,
+    WallClock as _,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -36,8 +38,9 @@ Examples:
   everytick token create first --role instance --database-url-file /run/secrets/database
 
 The token is printed once and stored nowhere. The first token closes an open server: from then on every request needs a token.
-With --data-dir or --database-url the command creates the first token in the database itself. A SQLite file must not be open in a
-server. Once a credential exists, further tokens need a server.";
+With --data-dir or --database-url the command creates the first token in the database itself. The first token has the
+role admin or instance, and no limit. A SQLite file must not be open in a server. Once a credential exists, further tokens need a
+server.";
 
 const LIST_HELP: &str = "\
 Examples:
@@ -48,7 +51,8 @@ const REVOKE_HELP: &str = "\
 Examples:
   everytick token revoke ci
 
-Also ends the tokens that were made from it by rotation. Takes effect on all nodes within 5 s.";
+Also ends the tokens that were made from it by rotation. Takes effect on all nodes within 5 s. The last valid token that can
+create others is revoked only with --yes: after it, only `everytick access reset` with the server's database opens the API again.";
 
 const ROTATE_HELP: &str = "\
 Examples:
@@ -118,7 +122,7 @@ impl TokenCommand {
 pub(crate) struct Generate {}
 
 fn generate() -> anyhow::Result<String> {
-    let (token, _) = new_token(everytick_domain::time::DbTime::EPOCH, &OsEntropy)?;
+    let (token, _) = new_token(DbTime::EPOCH, &OsEntropy)?;
     Ok(token.expose().to_owned())
 }
 
@@ -127,13 +131,13 @@ fn println_secret(text: &str) -> std::io::Result<()> {
     writeln!(std::io::stdout().lock(), "{text}")
 }
 
-/// The database in which the first token is created.
+/// The database that a command changes without a server.
 #[derive(Debug, Args)]
 pub(crate) struct Offline {
-    /// Create the first token in the SQLite database in this directory, without a server
+    /// Work on the SQLite database in this directory, without a server
     #[arg(long, value_name = "DIR")]
     pub(crate) data_dir: Option<PathBuf>,
-    /// Create the first token in this database: sqlite:<file> or postgres://...
+    /// Work on this database, without a server: sqlite:<file> or postgres://...
     #[arg(long, value_name = "URL")]
     pub(crate) database_url: Option<String>,
     /// Read the database URL from this file
@@ -146,10 +150,39 @@ impl Offline {
         self.data_dir.is_some() || self.database_url.is_some() || self.database_url_file.is_some()
     }
 
-    /// Opens the database, and migrates its schema.
-    pub(crate) async fn open(self, file: &File) -> anyhow::Result<Box<dyn Store>> {
+    /// Opens the database of an installation. Refuses a database that no server has used: it is probably the wrong one.
+    pub(crate) async fn open_existing(self, file: &File) -> anyhow::Result<Box<dyn Store>> {
+        let url = self.url(file)?;
+        match &url {
+            DatabaseUrl::Sqlite(file) => drop(SqliteStore::open_read_only(file, Arc::new(SystemClock)).await?),
+            DatabaseUrl::Postgres(url) => drop(PostgresStore::connect_read_only(url).await?),
+        }
+        Self::open(url).await
+    }
+
+    /// Opens the database, or creates it in a folder that exists: a folder that does not exist is probably a typo.
+    async fn open_or_create(self, file: &File) -> anyhow::Result<Box<dyn Store>> {
+        let flag = if self.data_dir.is_some() { "--data-dir" } else { "--database-url" };
+        let url = self.url(file)?;
+        if let DatabaseUrl::Sqlite(file) = &url {
+            let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty() && !folder.exists());
+            if let Some(folder) = folder {
+                let folder = folder.display();
+                let remedy = format!("write the folder of the server's database, or create it: mkdir -m 700 {folder}");
+                return Err(Failure::usage(format!("{flag}: there is no folder {folder}; {remedy}")).into());
+            }
+        }
+        Self::open(url).await
+    }
+
+    fn url(self, file: &File) -> Result<DatabaseUrl, Failure> {
         let source = DatabaseSource { url: self.database_url, url_file: self.database_url_file };
-        Ok(match database(source, self.data_dir, file)? {
+        database(source, self.data_dir, file)
+    }
+
+    /// Opens the database, and migrates its schema.
+    async fn open(url: DatabaseUrl) -> anyhow::Result<Box<dyn Store>> {
+        Ok(match url {
             DatabaseUrl::Sqlite(file) => {
                 Box::new(SqliteStore::open(file, Arc::new(SystemClock), Limits::default()).await?)
             }
@@ -169,7 +202,7 @@ pub(crate) struct Create {
     /// What the token may do: viewer, operator, editor, admin, worker or instance
     #[arg(long, value_name = "ROLE")]
     role: Role,
-    /// Claim runs only of this queue, or of all queues whose names match PREFIX*; repeatable
+    /// See only this queue, or the queues whose names match PREFIX*, and as a worker claim only their runs; repeatable
     #[arg(long, value_name = "QUEUE")]
     queue: Vec<String>,
     /// See and change only jobs whose names begin with this
@@ -204,6 +237,10 @@ impl Create {
         set("expires", self.expires.map(Value::from));
         set("allowed_ips", (!self.allow_ip.is_empty()).then(|| json!(self.allow_ip)));
         let answer = client.post(&["tokens"]).header_some(TENANT, self.tenant).json(&body)?.send().await?;
+        // The server served a caller without a token, so this was the first one.
+        if !client.has_credential() {
+            note_closed();
+        }
         print_new(&answer, out)
     }
 
@@ -213,7 +250,7 @@ impl Create {
                 Failure::usage("--tenant and --allow-ip need a server, not --data-dir or --database-url").into()
             );
         }
-        let wrong = |invalid: everytick_domain::invalid::Invalid| Failure::usage(format!("--{invalid}"));
+        let wrong = |invalid: Invalid| Failure::usage(format!("--{}", by_flag(&invalid)));
         let queues = self.queue.into_iter().map(TryInto::try_into).collect::<Result<Vec<_>, String>>();
         let queues = queues.map_err(|wrong| Failure::usage(format!("--queue: {wrong}")))?;
         let queues = (!queues.is_empty()).then_some(queues);
@@ -230,18 +267,34 @@ impl Create {
             }
         };
         let lifetime = LifetimePolicy::default().lifetime(asked).map_err(wrong)?;
-        let store = self.offline.open(file).await?;
+        let store = self.offline.open_or_create(file).await?;
         let (token, key) = new_token(store.now().await?, &OsEntropy)?;
         let new = NewToken { key, name: self.name, grant, allowed_ips: Vec::new(), lifetime };
         let made = store.create_token(&Actor::local("local"), &Creator::First, new).await;
-        let made = made.map_err(|error| Failure::new(Exit::Conflict, error.to_string()))?;
+        let made = made.map_err(|error| match error {
+            StoreError::Invalid(found) => {
+                let found: Vec<String> = found.iter().map(|wrong| format!("--{}", by_flag(wrong))).collect();
+                Failure::usage(found.join("; "))
+            }
+            error => Failure::new(Exit::Conflict, error.to_string()),
+        })?;
         if out.is_json() {
             let (id, role) = (made.id, made.grant.role);
             return Ok(out.json(&json!({ "token": token.expose(), "id": id, "name": made.name, "role": role }))?);
         }
         note_once();
+        note_closed();
         Ok(println_secret(token.expose())?)
     }
+}
+
+/// The error with the name of the flag instead of the field.
+fn by_flag(wrong: &Invalid) -> Invalid {
+    let flag = match wrong.field.as_str() {
+        "queues" => "queue".to_owned(),
+        field => field.replace('_', "-"),
+    };
+    Invalid { field: flag, ..wrong.clone() }
 }
 
 /// Prints the token of an answer: on stdout only the token, for `token=$(...)`.
@@ -255,6 +308,10 @@ fn print_new(answer: &crate::client::Answer, out: Output) -> anyhow::Result<()> 
     }
     note_once();
     Ok(println_secret(&answer.read::<New>()?.token)?)
+}
+
+fn note_closed() {
+    output::note_line("the server is closed now: every request needs a token; `everytick login` stores this one");
 }
 
 fn note_once() {
@@ -278,6 +335,12 @@ struct Listed {
 }
 
 impl Listed {
+    fn can_create_others(&self, now: DbTime) -> bool {
+        let is_limited = self.read_only || self.job_prefix.is_some() || self.queues.is_some();
+        let is_live = self.expires_at.as_deref().is_none_or(|at| at.parse().is_ok_and(|at: DbTime| at > now));
+        ["admin", "instance"].contains(&self.role.as_str()) && !is_limited && is_live
+    }
+
     fn scope(&self) -> String {
         let queues = self.queues.iter().flatten().map(|queue| format!("queue {queue}"));
         let jobs = self.job_prefix.iter().map(|prefix| format!("jobs {prefix}*"));
@@ -412,15 +475,47 @@ pub(crate) struct Revoke {
     /// The name or the id of the token, or a beginning of its id
     #[arg(value_name = "NAME|ID")]
     token: String,
+    /// Revoke the token also if no valid token is left that can create others
+    #[arg(long)]
+    yes: bool,
     /// With an instance token: the tenant of the token
     #[arg(long, value_name = "TENANT")]
     tenant: Option<String>,
 }
 
+/// Whether these revocations leave no valid token that can create others, although there is one now.
+fn locks_out(all: &[Listed], revoked: &[Listed], now: DbTime) -> bool {
+    let mut ended: Vec<&str> = revoked.iter().map(|token| token.id.as_str()).collect();
+    // A successor is listed after the token that it replaced.
+    for token in all {
+        if token.rotated_from.as_deref().is_some_and(|from| ended.contains(&from)) {
+            ended.push(&token.id);
+        }
+    }
+    let manages = |token: &&Listed| token.can_create_others(now);
+    let (ending, left): (Vec<&Listed>, Vec<&Listed>) =
+        all.iter().filter(manages).partition(|token| ended.contains(&token.id.as_str()));
+    !ending.is_empty() && left.is_empty()
+}
+
 impl Revoke {
     async fn run(self, client: &Client, out: Output) -> anyhow::Result<()> {
         let mut ended: Vec<String> = Vec::new();
-        for token in named(client, &self.token, self.tenant.clone()).await? {
+        let named = named(client, &self.token, self.tenant.clone()).await?;
+        if !self.yes
+            && locks_out(&listed(client, self.tenant.clone()).await?.read::<Listed>()?, &named, SystemClock.now())
+        {
+            let name = named.first().map(|token| token.name.as_str()).unwrap_or_default();
+            return Err(Failure::new(
+                Exit::Conflict,
+                format!(
+                    "{name:?} is the last valid token that can create others: after it, only `everytick access reset` with \
+                     the server's database opens the API again; create another admin token first, or revoke it with --yes"
+                ),
+            )
+            .into());
+        }
+        for token in named {
             if ended.contains(&token.id) {
                 continue;
             }

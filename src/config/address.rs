@@ -14,6 +14,8 @@ use serde::{
 };
 
 const DNS_PORT: u16 = 53;
+/// `sun_path` of the BSDs and macOS has 104 bytes, that of Linux 108. One of them is the 0 at the end.
+const SOCKET_PATH_BYTES_MAX: usize = 103;
 
 /// Where the API listens: an IP address and a port (`localhost` means 127.0.0.1), or a Unix socket.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
@@ -43,11 +45,17 @@ impl FromStr for Listen {
 
     fn from_str(text: &str) -> Result<Self, String> {
         if let Some(path) = text.strip_prefix("unix:") {
+            let bytes = path.len();
             let path = PathBuf::from(path);
-            return if path.file_name().is_some() {
-                Ok(Self::Unix(path))
-            } else {
+            return if path.file_name().is_none() {
                 Err(format!("{text:?} names no socket; write it like \"unix:/run/everytick/api.sock\""))
+            } else if bytes > SOCKET_PATH_BYTES_MAX {
+                Err(format!(
+                    "the path of the socket has {bytes} bytes, and the operating system allows {SOCKET_PATH_BYTES_MAX}; write a \
+                     shorter one, such as \"unix:/run/everytick/api.sock\""
+                ))
+            } else {
+                Ok(Self::Unix(path))
             };
         }
         let wrong = |_| {
@@ -151,6 +159,14 @@ mod tests {
             let message = text.parse::<Listen>().unwrap_err();
             assert!(message.contains(&format!("{text:?}")) && message.contains("api.sock"), "{message}");
         }
+    }
+
+    #[test]
+    fn the_path_of_a_socket_is_limited() {
+        let path = |bytes: usize| format!("unix:/{}", "x".repeat(bytes - 1)).parse::<Listen>();
+        assert!(path(SOCKET_PATH_BYTES_MAX).is_ok());
+        let message = path(SOCKET_PATH_BYTES_MAX + 1).unwrap_err();
+        assert!(message.contains("104 bytes") && message.contains("a shorter one"), "{message}");
     }
 
     #[test]

@@ -85,7 +85,7 @@ pub(crate) struct File {
 }
 
 /// The lines on which keys are set, for errors that are found after the file was read.
-#[derive(Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct KeyLines {
     path: PathBuf,
     lines: BTreeMap<String, usize>,
@@ -115,7 +115,14 @@ impl File {
             }
             Err(error) if named.is_none() && error.kind() == io::ErrorKind::NotFound => Ok(Self::default()),
             Err(error) => {
-                Err(Failure::usage(format!("could not read {}: {}", path.display(), os_error(&error))).into())
+                let variable = "EVERYTICK_CONFIG";
+                let is_variable = std::env::var_os(variable).is_some_and(|value| value == path.as_os_str());
+                let named = match named {
+                    Some(_) if is_variable => format!("{variable}: "),
+                    Some(_) => "--config: ".to_owned(),
+                    None => String::new(),
+                };
+                Err(Failure::usage(format!("{named}could not read {}: {}", path.display(), os_error(&error))).into())
             }
         }
     }
@@ -207,17 +214,24 @@ fn syntax(text: &str, error: &toml::de::Error) -> String {
 fn refusal(text: &str, key: &str, value: &Value) -> Option<String> {
     let at = line_of(text, key).map(|line| format!("line {line}: ")).unwrap_or_default();
     if SECTIONS.contains(&key) {
-        let error = Table::from_iter([(key.to_owned(), value.clone())]).try_into::<File>().err()?;
-        return Some(format!("{at}[{key}]: {}", section_error(key, error.message())));
+        let Value::Table(keys) = value else {
+            return Some(format!("{at}{key} is a section; write [{key}] on a line of its own, and its keys below it"));
+        };
+        return keys.iter().find_map(|(inner, value)| section_refusal(text, key, inner, value));
     }
     let settings = settings();
     let Some((_, kind)) = settings.iter().find(|(name, _)| name == key) else {
-        let keys = || settings.iter().map(|(name, _)| name.as_str());
+        let keys = || settings.iter().map(|(name, _)| name.as_str()).chain(SECTIONS);
         return Some(match (value, nearest(key, keys())) {
+            (Value::Table(_), Some(meant)) if SECTIONS.contains(&meant) => {
+                format!("{at}[{key}] is not a section; did you mean [{meant}]?")
+            }
             (Value::Table(_), _) => format!("{at}{key:?} is not a setting; write the keys without the section [{key}]"),
             (_, Some(meant)) => format!("{at}{key:?} is not a setting; did you mean {meant:?}?"),
             (_, None) => {
-                format!("{at}{key:?} is not a setting; the settings are {}", keys().collect::<Vec<_>>().join(", "))
+                let settings = settings.iter().map(|(name, _)| name.clone());
+                let all = settings.chain(SECTIONS.map(|section| format!("the section [{section}]")));
+                format!("{at}{key:?} is not a setting; the settings are {}", all.collect::<Vec<_>>().join(", "))
             }
         });
     };
@@ -230,19 +244,41 @@ fn refusal(text: &str, key: &str, value: &Value) -> Option<String> {
 /// The sections of the file. Their keys have no flags.
 const SECTIONS: [&str; 2] = ["egress", "shell"];
 
-/// The message of serde about a key of a section, in words of the file.
-fn section_error(section: &str, message: &str) -> String {
-    let message = message.trim();
-    match message.strip_prefix("unknown field `").and_then(|rest| rest.split_once('`')) {
-        Some((key, rest)) => {
-            let known: Vec<&str> = rest.split('`').skip(1).step_by(2).collect();
-            format!("{key:?} is not a key of this section; the keys are {}", known.join(", "))
-        }
-        None if message.starts_with("invalid type") => {
-            format!("has a value of a wrong type; see docs/reference/settings.md#{section}")
-        }
-        None => message.to_owned(),
+/// Why the value of one key of a section is not accepted.
+fn section_refusal(text: &str, section: &str, key: &str, value: &Value) -> Option<String> {
+    let alone = Table::from_iter([(key.to_owned(), value.clone())]);
+    let error = Table::from_iter([(section.to_owned(), Value::Table(alone))]).try_into::<File>().err()?;
+    let line = line_in_section(text, section, key).or_else(|| line_of(text, section));
+    let at = line.map(|line| format!("line {line}: ")).unwrap_or_default();
+    let message = error.message().trim();
+    if let Some((_, rest)) = message.strip_prefix("unknown field `").and_then(|rest| rest.split_once('`')) {
+        let known: Vec<&str> = rest.split('`').skip(1).step_by(2).collect();
+        return Some(format!(
+            "{at}[{section}]: {key:?} is not a key of this section; the keys are {}",
+            known.join(", ")
+        ));
     }
+    let found = serde_json::to_value(value).unwrap_or_default();
+    let accepts = match key {
+        "https_only" | "proxy_resolves" | "scripts" | "systemd_run" => Accepts::YesNo,
+        "allow" => Accepts::List { example: Some("[\"/opt/jobs/*\"]".to_owned()) },
+        "groups" => Accepts::List { example: Some("[\"jobs\"]".to_owned()) },
+        "user" | "home" | "cgroup" => Accepts::Text { example: None },
+        "proxy" => Accepts::Text { example: Some("\"http://proxy.example.org:3128\"".to_owned()) },
+        "ports" => Accepts::List { example: Some("[443, \"1024-65535\"]".to_owned()) },
+        "hosts" => Accepts::List { example: Some("[\"*.example.org\"]".to_owned()) },
+        _ => Accepts::List { example: Some("[\"10.0.0.0/8\"]".to_owned()) },
+    };
+    Some(format!("{at}[{section}] {key}: {}", ReadError::of(message).sentence(Some(&found), &accepts)))
+}
+
+/// The number of the line that sets a key of a section.
+fn line_in_section(text: &str, section: &str, key: &str) -> Option<usize> {
+    let header = format!("[{section}]");
+    let after = text.lines().position(|line| line.trim() == header)? + 1;
+    let inside = text.lines().enumerate().skip(after).take_while(|(_, line)| !line.trim_start().starts_with('['));
+    let sets = |line: &str| line.trim_start().strip_prefix(key).is_some_and(|rest| rest.trim_start().starts_with('='));
+    inside.filter(|(_, line)| sets(line)).map(|(at, _)| at + 1).next()
 }
 
 /// The keys, each with the word that the help shows for its value.
@@ -292,12 +328,22 @@ mod tests {
             ("lease = true", &["lease: true", "\"90s\""]),
             ("history = [\"90d\"]", &["history: a list", "\"7d\""]),
             ("[egress]\nhost = [\"a\"]", &["line 1", "[egress]", "\"host\" is not a key", "https_only"]),
-            ("[egress]\nports = [0]", &["[egress]", "not a port"]),
-            ("[egress]\nhosts = [\"https://a\"]", &["[egress]", "is not a host"]),
-            ("[egress]\nhttps_only = 1", &["[egress]", "wrong type"]),
+            ("[egress]\nports = [0]", &["line 2: [egress] ports", "not a port"]),
+            ("[egress]\nports = [443, 99999]", &["line 2: [egress] ports", "\"99999\" is not a port", "1024-65535"]),
+            ("[egress]\nports = [true]", &["line 2: [egress] ports", "not a port", "1024-65535"]),
+            ("[egress]\n\nports = \"443\"", &["line 3: [egress] ports: \"443\" is not a list", "[443, "]),
+            ("[egress]\nhosts = [\"https://a\"]", &["line 2: [egress] hosts", "is not a host"]),
+            ("[egress]\nhttps_only = 1", &["line 2: [egress] https_only: 1", "true or false"]),
+            ("[egress]\nhttps_only = \"x\"", &["line 2: [egress] https_only: \"x\"", "true or false"]),
+            ("[egress]\nproxy = 5", &["line 2: [egress] proxy: 5 is not a text"]),
+            ("[egress]\nproxy_resolves = []", &["line 2: [egress] proxy_resolves", "true or false"]),
+            ("[egress]\ndeny_ranges = [\"x\"]", &["line 2: [egress] deny_ranges: \"x\"", "10.0.0.0/8"]),
+            ("[egres]\nports = [1]", &["line 1: [egres]", "did you mean [egress]?"]),
+            ("egress = 5", &["line 1: egress is a section", "write [egress]"]),
+            ("\nquux = 1", &["line 2", "the section [egress]"]),
             ("[shell]\nusr = \"a\"", &["line 1", "[shell]", "\"usr\" is not a key", "systemd_run"]),
-            ("[shell]\nallow = [\"jobs\"]", &["[shell]", "is not an absolute path"]),
-            ("[shell]\nscripts = 1", &["[shell]", "settings.md#shell"]),
+            ("[shell]\nallow = [\"jobs\"]", &["line 2: [shell] allow", "is not an absolute path"]),
+            ("[shell]\nscripts = 1", &["line 2: [shell] scripts: 1", "true or false"]),
             ("slots = \"many\"", &["slots: \"many\"", "a number from 1"]),
             ("slots = \"5\"", &["slots: \"5\"", "without quotes: 5"]),
             ("slots = -1", &["slots: -1", "a number from 1"]),
@@ -329,7 +375,9 @@ mod tests {
             for part in parts {
                 assert!(message.contains(part), "{text}: {part}: {message}");
             }
-            for foreign in ["TOML", "expected", "invalid type", "u32", "unknown field", "sequence"] {
+            for foreign in
+                ["TOML", "expected", "invalid type", "u32", "unknown field", "sequence", "untagged", "variant"]
+            {
                 assert!(!message.contains(foreign), "{text}: {message}");
             }
         }

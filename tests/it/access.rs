@@ -41,17 +41,32 @@ fn create(server: &Server, name: &str, more: &[&str]) -> String {
 fn a_server_is_open_until_the_first_token_and_stays_closed_without_one() {
     let server = Server::start();
     assert!(server.everytick(&["whoami"]).ok().contains("the server is open"));
-    let token = create(&server, "first", &["--role", "admin"]);
+    let weak = server.everytick(&["token", "create", "first", "--role", "viewer"]).failed(1);
+    assert!(weak.contains("the role admin first"), "{weak}");
+    let first = server.everytick(&["token", "create", "first", "--role", "admin"]);
+    assert!(first.stderr.contains("the server is closed now"), "{first:?}");
+    let token = first.ok().trim().to_owned();
     assert!(token.starts_with("etk_") && token.len() == 42, "{token}");
     let refused = server.everytick(&["job", "list"]).failed(1);
-    assert!(refused.contains("everytick login"), "{refused}");
+    assert!(refused.contains("needs a token") && refused.contains("everytick login"), "{refused}");
     with_stdin(&mut server.command(&["login"]), &token).ok();
     let file = server.dir().join("config/everytick/credentials.toml");
     assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
     assert!(server.everytick(&["whoami"]).ok().contains("token:first, role admin"));
     assert_eq!(other_user(&server, &["job", "list"]).code, 1);
-    server.everytick(&["token", "revoke", "first"]).ok();
-    assert_eq!(server.everytick(&["job", "list"]).code, 1);
+    let later = server.everytick(&["token", "create", "ci", "--role", "viewer"]);
+    assert!(!later.stderr.contains("is closed now"), "{later:?}");
+    let forbidden = with_token(&server, &later.ok(), &["token", "list"]).failed(1);
+    assert!(forbidden.contains("\"manage\"") && forbidden.contains("one of these roles: admin;"), "{forbidden}");
+    let last = server.everytick(&["token", "revoke", "first"]).failed(4);
+    assert!(last.contains("access reset") && last.contains("--yes"), "{last}");
+    server.everytick(&["token", "revoke", "ci"]).ok();
+    server.everytick(&["token", "revoke", "first", "--yes"]).ok();
+    let revoked = server.everytick(&["job", "list"]).failed(1);
+    assert!(revoked.contains(server.url()) && revoked.contains("refused this token"), "{revoked}");
+    assert!(revoked.contains("revoked") && revoked.contains("access reset"), "{revoked}");
+    let login = with_stdin(&mut server.command(&["login"]), &token).failed(1);
+    assert!(login.contains("refused this token"), "{login}");
     server.everytick(&["logout"]).ok();
     assert!(!fs::read_to_string(&file).unwrap().contains("etk_"));
     let server = Server::builder().dir(server.stop().0).start();
@@ -102,11 +117,19 @@ fn a_worker_claims_with_its_own_token_and_its_command_does_not_see_it() {
 #[test]
 fn the_first_token_is_created_in_a_sqlite_file_without_a_server() {
     let dir = tempfile::tempdir().unwrap();
-    let create = |name: &str| {
-        let args = ["token", "create", name, "--role", "admin", "--data-dir", "data"];
+    let create_as = |name: &str, role: &str| {
+        let args = ["token", "create", name, "--role", role, "--data-dir", "data"];
         Done::from(everytick_command(dir.path()).args(args).output().unwrap())
     };
-    let token = create("first").ok();
+    let create = |name: &str| create_as(name, "admin");
+    assert!(create("first").failed(2).contains("there is no folder data"));
+    assert!(!dir.path().join("data").exists(), "a folder that was misspelled is not created");
+    fs::create_dir(dir.path().join("data")).unwrap();
+    let weak = create_as("first", "viewer").failed(2);
+    assert!(weak.contains("--role: ") && weak.contains("the role admin first"), "{weak}");
+    let first = create("first");
+    assert!(first.stderr.contains("the server is closed now"), "{first:?}");
+    let token = first.ok();
     let again = create("second").failed(4);
     assert!(again.contains("a credential exists"), "{again}");
     let server = Server::builder().dir(dir).start();
@@ -234,6 +257,15 @@ fn a_bootstrap_token_that_cannot_be_created_stops_the_start() {
     let database = database();
     let url = everytick_url_file(&database);
     let file = url.path().join("url").display().to_string();
+    // A file that cannot be used stops the start too. The message has the line of the settings file.
+    fs::write(url.path().join("bad"), [0xff, 0xfe]).unwrap();
+    for (name, expected) in [("bad", "not UTF-8"), ("none", "no such file")] {
+        let path = url.path().join(name).display().to_string();
+        fs::write(url.path().join("t.toml"), format!("\nbootstrap_token_file = {path:?}\n")).unwrap();
+        let args = ["--config", "t.toml", "serve", "--listen", "127.0.0.1:0", "--data-dir", "data"];
+        let refused = Done::from(everytick_command(url.path()).args(args).output().unwrap()).failed(2);
+        assert!(refused.contains("t.toml: line 2: bootstrap_token_file: ") && refused.contains(expected), "{refused}");
+    }
     // A node of a release that checks no tokens.
     let server = Server::builder().flags(&["--database-url-file", &file, "--node-name", "old"]).start();
     sql(&database, "update leases set checks_tokens = false");

@@ -79,6 +79,7 @@ fn a_command_and_a_worker_use_a_server_with_a_private_authority() {
 fn an_address_that_other_hosts_reach_is_served_to_callers_with_a_token() {
     let files = Files::new();
     let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir(dir.path().join("data")).unwrap();
     let create = ["token", "create", "first", "--role", "admin", "--data-dir", "data"];
     let token = Done::from(everytick_command(dir.path()).args(create).output().unwrap()).ok();
     let (cert, key, ca) = (files.path("server.pem"), files.path("server.key"), files.path("ca.pem"));

@@ -6,7 +6,11 @@ use axum::{
     http::{HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
-use everytick_domain::{access::Permission, ids::Fence, invalid::Invalid};
+use everytick_domain::{
+    access::{Permission, Role},
+    ids::Fence,
+    invalid::Invalid,
+};
 use everytick_engine::types::StoreError;
 
 use crate::{
@@ -50,7 +54,8 @@ pub(crate) enum ApiError {
         field: &'static str,
         message: String,
     },
-    WrongMethod,
+    /// The path supports these methods.
+    WrongMethod(Vec<&'static str>),
     /// The request conflicts with the current state.
     Conflict(Vec<Invalid>),
     /// The tenant has reached a quota.
@@ -100,7 +105,7 @@ impl ApiError {
             Self::NoSuchPath | Self::NotFound(_) | Self::NotFoundNamed(_) | Self::NotAName { .. } => {
                 StatusCode::NOT_FOUND
             }
-            Self::WrongMethod => StatusCode::METHOD_NOT_ALLOWED,
+            Self::WrongMethod(_) => StatusCode::METHOD_NOT_ALLOWED,
             Self::Conflict(_) | Self::QuotaReached(_) => StatusCode::CONFLICT,
             Self::VersionMismatch(_) => StatusCode::PRECONDITION_FAILED,
             Self::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
@@ -122,7 +127,7 @@ impl ApiError {
             Self::NoSuchPath => "no-such-path",
             Self::CrossSite => "cross-site",
             Self::NotFound(_) | Self::NotFoundNamed(_) | Self::NotAName { .. } => "not-found",
-            Self::WrongMethod => "wrong-method",
+            Self::WrongMethod(_) => "wrong-method",
             Self::Conflict(_) => "conflict",
             Self::QuotaReached(_) => "quota-reached",
             Self::VersionMismatch(_) => "version-mismatch",
@@ -147,7 +152,7 @@ impl ApiError {
             Self::Unauthenticated => "The request needs a credential",
             Self::NoSuchPath => "No such path",
             Self::NotFound(_) | Self::NotFoundNamed(_) | Self::NotAName { .. } => "Not found",
-            Self::WrongMethod => "The path does not support this method",
+            Self::WrongMethod(_) => "The path does not support this method",
             Self::Conflict(_) | Self::QuotaReached(_) => "The request conflicts with the current state",
             Self::VersionMismatch(_) => "The version does not match",
             Self::TooLarge { .. } => "The request is too large",
@@ -190,7 +195,7 @@ impl ApiError {
             | Self::NoSuchPath
             | Self::NotFound(_)
             | Self::NotFoundNamed(_)
-            | Self::WrongMethod
+            | Self::WrongMethod(_)
             | Self::QuotaReached(_)
             | Self::TooSlow
             | Self::Unavailable(_)
@@ -228,13 +233,18 @@ impl ApiError {
             | Self::NotFoundNamed(message) => message.clone(),
             Self::NotAllowed(wrong) => wrong.to_string(),
             Self::NotPermitted(permission) => {
+                let roles = Role::ALL.into_iter().filter(|role| permission.granted_to(*role)).map(Role::name);
                 format!(
-                    "this needs the permission {:?}, which the caller's role or scope does not have",
-                    permission.name()
+                    "this needs the permission {:?}, which the caller's role or scope does not have; use a token with one of \
+                     these roles: {}",
+                    permission.name(),
+                    roles.collect::<Vec<_>>().join(", ")
                 )
             }
             Self::Unauthenticated => {
-                "send a valid token in the header Authorization: Bearer; `everytick login` stores one".to_owned()
+                "the credential is missing, malformed, unknown, expired, revoked, or not allowed from this address; send a \
+                 valid token in the header Authorization: Bearer"
+                    .to_owned()
             }
             Self::NoSuchPath => "no such path; /docs lists all paths of the API, which begin with /api/v1".to_owned(),
             Self::CrossSite => {
@@ -243,7 +253,10 @@ impl ApiError {
             }
             Self::NotFound(what) => format!("no such {what}"),
             Self::NotAName { message, .. } => message.clone(),
-            Self::WrongMethod => "the Allow header lists the methods that this path supports".to_owned(),
+            Self::WrongMethod(methods) => match methods.join(", ") {
+                none if none.is_empty() => "the Allow header lists the methods that this path supports".to_owned(),
+                methods => format!("this path supports {methods}; use one of them"),
+            },
             Self::TooLarge { field, bytes_max } => format!("{field}: {}", too_large(*bytes_max)),
             Self::TooSlow => "the request was not read and answered in time; it may have taken effect".to_owned(),
             Self::Internal => "the server's log has the cause".to_owned(),
@@ -305,6 +318,7 @@ impl From<StoreError> for ApiError {
             StoreError::QuotaFull { .. } => Self::QuotaReached(error.to_string()),
             StoreError::Conflict(found) => Self::Conflict(vec![found]),
             StoreError::NotAllowed(found) => Self::NotAllowed(found),
+            StoreError::InUse { what: "secret", .. } => Self::conflict("", error.to_string()),
             StoreError::InUse { .. } => Self::conflict("name", error.to_string()),
             StoreError::KeyReused => Self::Invalid(vec![Invalid::new(
                 "Idempotency-Key",

@@ -27,7 +27,7 @@ use std::{any::Any, sync::Arc, time::Duration};
 
 use axum::{
     Router,
-    extract::Request,
+    extract::{MatchedPath, Request},
     middleware::{Next, from_fn, from_fn_with_state},
     response::{IntoResponse, Response},
 };
@@ -105,7 +105,7 @@ pub fn node_router(api: impl Into<Arc<Api>>) -> Router {
 /// A router with only the metrics, for a listener that needs no credential.
 pub fn metrics_router(api: Arc<Api>) -> Router {
     routes::metrics()
-        .method_not_allowed_fallback(async || ApiError::WrongMethod)
+        .method_not_allowed_fallback(wrong_method)
         .fallback(async || ApiError::NoSuchPath)
         .layer(from_fn(within_time))
         .layer(from_fn_with_state(api.clone(), guard::check))
@@ -114,10 +114,15 @@ pub fn metrics_router(api: Arc<Api>) -> Router {
         .with_state(api)
 }
 
+/// The refusal of a method that a path does not support.
+async fn wrong_method(path: Option<MatchedPath>) -> ApiError {
+    ApiError::WrongMethod(path.map(|path| auth::methods(path.as_str())).unwrap_or_default())
+}
+
 fn with_guards(api: Arc<Api>, routes: OpenApiRouter<Arc<Api>>) -> Router {
     let (router, _) = routes.split_for_parts();
     router
-        .method_not_allowed_fallback(async || ApiError::WrongMethod)
+        .method_not_allowed_fallback(wrong_method)
         .fallback(async || ApiError::NoSuchPath)
         .layer(from_fn_with_state(api.clone(), auth::scope::check))
         .layer(from_fn_with_state(api.clone(), missing::name))

@@ -3,7 +3,7 @@
 use std::{fmt, ops::RangeInclusive, str::FromStr};
 
 use everytick_domain::secret::{Host, HostPattern};
-use serde::Deserialize;
+use serde::{Deserialize, de::IgnoredAny};
 use url::Url;
 
 const HTTPS: &str = "https";
@@ -76,8 +76,9 @@ impl fmt::Debug for EgressProxy {
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Written {
-    Number(u16),
+    Number(i64),
     Text(String),
+    Other(IgnoredAny),
 }
 
 impl TryFrom<Written> for Ports {
@@ -87,6 +88,10 @@ impl TryFrom<Written> for Ports {
         match written {
             Written::Number(port) => port.to_string().parse(),
             Written::Text(text) => text.parse(),
+            Written::Other(_) => {
+                Err("has a value that is not a port or a range of ports; write it like 443 or \"1024-65535\""
+                    .to_owned())
+            }
         }
     }
 }
@@ -124,7 +129,15 @@ impl EgressPolicy {
         }
         if !self.ports.iter().any(|ports| ports.0.contains(&host.port())) {
             let allowed = listed(&self.ports);
-            return Err(format!("{host} has a port that the operator does not allow; the ports are {allowed}"));
+            let by = if self.ports == Ports::DEFAULT {
+                "that webhooks may not call by default"
+            } else {
+                "that the operator does not allow"
+            };
+            return Err(format!(
+                "{host} has a port {by}; the ports are {allowed}, and the operator changes them with ports in [egress] of \
+                 everytick.toml"
+            ));
         }
         if !self.hosts.is_empty() && !self.hosts.iter().any(|pattern| pattern.matches(&host)) {
             let allowed = listed(&self.hosts);

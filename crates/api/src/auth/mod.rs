@@ -46,6 +46,7 @@ use crate::{
 
 pub use authenticate::AuthMode;
 pub(crate) use caller::Caller;
+pub(crate) use routes::methods;
 
 use authenticate::{Limits, authenticate, is_open};
 use denied::{Denials, RequestInfo};

@@ -89,6 +89,11 @@ pub(super) fn permission(method: &Method, path: &str) -> Option<Permission> {
     ROUTES.iter().find(|(known, route, _)| *known == method && *route == path).map(|(_, _, permission)| *permission)
 }
 
+/// The methods of a path, without `HEAD`.
+pub(crate) fn methods(path: &str) -> Vec<&'static str> {
+    ROUTES.iter().filter(|(_, route, _)| *route == path).map(|(method, ..)| *method).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;

@@ -43,7 +43,8 @@ fn new_token(n: u8, grant: Grant) -> NewToken {
 async fn add(store: &Arc<dyn Store>, n: u8, grant: Grant, lifetime: Lifetime) -> (String, TokenRecord) {
     let token = Token::from_random(&[n; 64]).unwrap();
     let new = NewToken { lifetime, ..new_token(n, grant) };
-    let made = store.create_token(&Actor::local("test"), &Creator::Open, new).await.unwrap();
+    let creator = Creator::Grant(self::grant(Role::Instance));
+    let made = store.create_token(&Actor::local("test"), &creator, new).await.unwrap();
     (token.expose().to_owned(), made)
 }
 
@@ -335,9 +336,21 @@ async fn a_node_that_does_not_know_of_the_first_token_yet_creates_no_second_one(
 #[tokio::test]
 async fn an_api_that_is_open_by_a_flag_creates_tokens_after_the_first() {
     let server = Server::with_auth(Auth::new(AuthMode::Open, LifetimePolicy::default(), None)).await;
-    for name in ["a", "b"] {
-        server.post("/api/v1/tokens", json!({"name": name, "role": "viewer"})).await.expect(201);
+    for role in ["admin", "viewer"] {
+        server.post("/api/v1/tokens", json!({"name": role, "role": role})).await.expect(201);
     }
+}
+
+#[tokio::test]
+async fn a_first_token_that_cannot_create_others_is_refused_and_the_api_stays_open() {
+    let server = Server::new().await;
+    let refused = server.post("/api/v1/tokens", json!({"name": "x", "role": "viewer"})).await.expect(422);
+    assert_eq!(refused["errors"][0]["field"], "role", "{refused}");
+    assert!(refused["detail"].as_str().unwrap().contains("the role admin first"), "{refused}");
+    let limited = json!({"name": "x", "role": "admin", "read_only": true});
+    let refused = server.post("/api/v1/tokens", limited).await.expect(422);
+    assert_eq!(refused["errors"][0]["field"], "read_only", "{refused}");
+    server.get("/api/v1/jobs").await.expect(200);
 }
 
 #[tokio::test]

@@ -138,6 +138,27 @@ impl Grant {
         Ok(())
     }
 
+    /// Checks that this can be the grant of the first token, which closes the API: its owner must be able to create all
+    /// further tokens.
+    pub fn check_first(&self) -> Result<(), Invalid> {
+        let closes = "the first token closes the API, and further tokens are created with it";
+        if !self.role.may_grant(Role::Admin) {
+            let message =
+                format!("{closes}, which the role {} may not do; create one with the role admin first", self.role);
+            return Err(Invalid::new("role", message));
+        }
+        if self.tenant.is_some_and(|tenant| tenant != TenantId::DEFAULT) {
+            return Err(Invalid::new("tenant", format!("{closes}; create it in the tenant default")));
+        }
+        let limited = match &self.scope {
+            Scope { read_only: true, .. } => "read_only",
+            Scope { job_prefix: Some(_), .. } => "job_prefix",
+            Scope { queues: Some(_), .. } => "queues",
+            Scope { .. } => return Ok(()),
+        };
+        Err(Invalid::new(limited, format!("{closes}; create one without a limit first")))
+    }
+
     /// Checks that the scope fits the role.
     pub fn check(&self) -> Result<(), Invalid> {
         self.scope.check()?;
@@ -196,6 +217,23 @@ mod tests {
         let read_only = Grant { scope: Scope { read_only: true, ..Scope::default() }, ..admin.clone() };
         assert_eq!(admin.check_create(&grant(1, Role::Instance)).unwrap_err().field, "role");
         assert_eq!(read_only.check_create(&admin).unwrap_err().field, "scope");
+    }
+
+    #[test]
+    fn the_first_token_can_create_all_further_ones() {
+        for role in Role::ALL {
+            let refused = grant(1, role).check_first().err();
+            let may = matches!(role, Role::Admin | Role::Instance);
+            assert_eq!(refused.is_none(), may, "{role}");
+            if let Some(refused) = refused {
+                assert!(refused.field == "role" && refused.message.contains("the role admin first"), "{refused}");
+            }
+        }
+        assert_eq!(grant(2, Role::Admin).check_first().unwrap_err().field, "tenant");
+        let limited = |scope| Grant { scope, ..grant(1, Role::Admin) }.check_first().unwrap_err().field;
+        assert_eq!(limited(Scope { read_only: true, ..Scope::default() }), "read_only");
+        assert_eq!(limited(Scope { job_prefix: Some("etl-".to_owned()), ..Scope::default() }), "job_prefix");
+        assert_eq!(limited(Scope { queues: Some(Vec::new()), ..Scope::default() }), "queues");
     }
 
     #[test]

@@ -19,6 +19,7 @@ macro_rules! conformance_tokens {
             the_first_token_makes_every_request_need_a_credential,
             revoking_the_last_token_keeps_the_api_closed,
             a_first_token_is_refused_once_a_credential_exists,
+            a_first_token_that_cannot_create_others_is_refused,
             a_token_is_never_stronger_than_its_creator,
             a_worker_without_queues_is_refused,
             the_name_of_a_valid_token_is_taken,
@@ -65,8 +66,13 @@ fn new(n: u8, role: Role) -> NewToken {
     NewToken { key: key(n), name, grant, allowed_ips: Vec::new(), lifetime: Lifetime::For(Span::days(90)) }
 }
 
+/// A caller that may create every token, also as the first one.
+fn anyone() -> Creator {
+    Creator::Grant(Grant { tenant: None, ..grant(TENANT, Role::Instance) })
+}
+
 async fn create(bench: &Bench, token: NewToken) -> TokenRecord {
-    bench.store.create_token(&actor(), &Creator::Open, token).await.unwrap()
+    bench.store.create_token(&actor(), &anyone(), token).await.unwrap()
 }
 
 async fn find(bench: &Bench, n: u8) -> Option<TokenRecord> {
@@ -140,6 +146,18 @@ pub async fn a_first_token_is_refused_once_a_credential_exists(bench: &Bench) {
     assert_eq!(find(bench, 2).await, None);
 }
 
+pub async fn a_first_token_that_cannot_create_others_is_refused(bench: &Bench) {
+    for creator in [Creator::First, Creator::Open] {
+        for role in [Role::Viewer, Role::Operator, Role::Editor, Role::Worker] {
+            let refused = bench.store.create_token(&actor(), &creator, new(1, role)).await;
+            assert!(matches!(&refused, Err(StoreError::Invalid(found)) if found[0].field == "role"), "{refused:?}");
+        }
+    }
+    assert!(!bench.store.auth_required().await.unwrap(), "a refused token closes nothing");
+    bench.store.create_token(&actor(), &Creator::First, new(1, Role::Admin)).await.unwrap();
+    bench.store.create_token(&actor(), &Creator::Open, new(2, Role::Viewer)).await.unwrap();
+}
+
 pub async fn a_token_is_never_stronger_than_its_creator(bench: &Bench) {
     let admin = Creator::Grant(grant(TENANT, Role::Admin));
     let try_as = async |creator: &Creator, token| bench.store.create_token(&actor(), creator, token).await;
@@ -168,7 +186,7 @@ pub async fn a_token_is_never_stronger_than_its_creator(bench: &Bench) {
 pub async fn a_worker_without_queues_is_refused(bench: &Bench) {
     let mut token = new(1, Role::Worker);
     token.grant.scope.queues = None;
-    let refused = bench.store.create_token(&actor(), &Creator::Open, token).await;
+    let refused = bench.store.create_token(&actor(), &anyone(), token).await;
     assert!(matches!(refused, Err(StoreError::Invalid(_))), "{refused:?}");
     assert!(!bench.store.auth_required().await.unwrap(), "nothing was changed");
 }
@@ -176,7 +194,7 @@ pub async fn a_worker_without_queues_is_refused(bench: &Bench) {
 pub async fn the_name_of_a_valid_token_is_taken(bench: &Bench) {
     let first = create(bench, new(1, Role::Viewer)).await;
     let same = || NewToken { name: "t1".to_owned(), ..new(2, Role::Viewer) };
-    assert!(is_conflict(bench.store.create_token(&actor(), &Creator::Open, same()).await));
+    assert!(is_conflict(bench.store.create_token(&actor(), &anyone(), same()).await));
     bench.store.revoke_token(&actor(), Some(TENANT), first.id).await.unwrap();
     create(bench, same()).await;
     bench.clock.set(START.plus(Span::days(90)));
@@ -187,7 +205,7 @@ pub async fn tokens_per_tenant_are_limited(bench: &Bench) {
     for n in 1..=4 {
         create(bench, new(n, Role::Viewer)).await;
     }
-    let full = async |n| bench.store.create_token(&actor(), &Creator::Open, new(n, Role::Viewer)).await;
+    let full = async |n| bench.store.create_token(&actor(), &anyone(), new(n, Role::Viewer)).await;
     assert!(matches!(full(5).await, Err(StoreError::QuotaFull { what: "tokens", max: 4 })));
     let rotated = bench.store.rotate_token(&actor(), Some(TENANT), id(1), key(5), Span::days(1)).await;
     assert!(matches!(rotated, Err(StoreError::QuotaFull { .. })), "{rotated:?}");
@@ -388,7 +406,7 @@ pub async fn a_refused_token_changes_nothing(bench: &Bench) {
     create(bench, new(1, Role::Viewer)).await;
     let before = actions(bench).await;
     let same = NewToken { name: "t1".to_owned(), ..new(2, Role::Viewer) };
-    assert!(bench.store.create_token(&actor(), &Creator::Open, same).await.is_err());
+    assert!(bench.store.create_token(&actor(), &anyone(), same).await.is_err());
     assert_eq!((actions(bench).await, find(bench, 2).await), (before, None));
 }
 
@@ -450,7 +468,7 @@ pub async fn a_denied_request_has_an_audit_row(bench: &Bench) {
 pub async fn audit_rows_have_the_origin_of_the_request(bench: &Bench) {
     let (ip, request) = ("::ffff:10.1.2.3".parse().ok(), Some("r-1".to_owned()));
     let caller = Actor { name: "token:ci".to_owned(), kind: ActorKind::Token, token: Some(id(9)), ip, request };
-    bench.store.create_token(&caller, &Creator::Open, new(1, Role::Viewer)).await.unwrap();
+    bench.store.create_token(&caller, &anyone(), new(1, Role::Viewer)).await.unwrap();
     bench.store.note_denied(TENANT, &actor(), "denied", "x", "{}").await.unwrap();
     let rows = trail(bench).await;
     let of =

@@ -76,6 +76,10 @@ pub async fn create_token<T: TokenTx + ?Sized>(
         Creator::First | Creator::Open => {}
     }
     new.grant.check().map_err(super::invalid)?;
+    if !required && !matches!(creator, Creator::Grant(_)) {
+        // After a weaker token, no caller could create another one.
+        new.grant.check_first().map_err(super::invalid)?;
+    }
     tx.read_clock().await?;
     let owner = new.grant.tenant;
     let live = tx.live_tokens(owner).await?;
