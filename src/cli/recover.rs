@@ -1,18 +1,23 @@
 //! `everytick recover`: counts the runs that a restart now would start. It reads the database directly, because
 //! the nodes may be down. The forecast comes from the same domain rule that a node uses for due ticks.
 
-use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+    sync::Arc,
+};
 
 use clap::Args;
 use everytick_domain::{
-    ids::{JobId, TenantId},
+    ids::{JobId, RunId, TenantId},
     overlap::{Open, OpenRuns},
     recovery::{Forecast, Rate, forecast},
-    retry::OnLost,
-    run::{SkipReason, State},
+    retry::{OnLost, RetryPolicy},
+    run::{Claim, Policy, SkipReason, State},
+    target::Outcome,
     time::{DbTime, Span},
 };
-use everytick_store::{JobRef, LoadedJob, PostgresStore, SqliteStore, Store, StoreError, SystemClock};
+use everytick_store::{JobRef, LoadedJob, PostgresStore, RunFilter, SqliteStore, Store, StoreError, SystemClock};
 use serde::Serialize;
 
 use crate::{
@@ -28,12 +33,18 @@ Examples:
   everytick recover --dry-run --database-url postgres://everytick@db/everytick
   everytick -o json recover --dry-run | jq .total
 
+It also lists the runs in progress: if their node has ended, they are lost, and a restart starts them again or lets them fail,
+as on_lost of their job says.
 The command changes nothing, with or without --dry-run. Recovery itself needs no command: a starting node records every missed tick by the job's misfire rule. It starts
 on-time runs at once, and late runs at the normal tick rate of the jobs, or at 5 per second if that is faster.
 The command cannot read a SQLite file that a server has open: stop the server first.";
 
-/// Jobs per statement.
+/// Jobs or runs per statement.
 const JOBS_PER_PAGE: usize = 500;
+/// How many pages of runs are searched for runs in progress.
+const PAGES_MAX: usize = 100;
+/// About how many runs in progress are listed.
+const IN_PROGRESS_MAX: usize = 1_000;
 /// A node has the jobs in memory that are due within this time. Their ticks determine its normal rate.
 const HORIZON: Span = Span::seconds(60);
 
@@ -80,8 +91,48 @@ impl Recover {
             Some(job) => vec![one(store.as_ref(), &job).await?],
             None => overdue(store.as_ref(), now.plus(HORIZON)).await?,
         };
-        print(&Report::of(&jobs, now, self.limit), out)
+        let only = self.job.as_ref().and_then(|_| jobs.first()).map(|loaded| loaded.job.id);
+        let (lost, searched_to) = in_progress(store.as_ref(), only, now).await?;
+        print(&Report { in_progress: lost, searched_to, ..Report::of(&jobs, now, self.limit) }, out)
     }
+}
+
+/// The runs that nodes have in progress, newest first, and how far back the search went if it did not reach the end.
+async fn in_progress(
+    store: &dyn Store,
+    job: Option<JobId>,
+    now: DbTime,
+) -> anyhow::Result<(Vec<InProgress>, Option<DbTime>)> {
+    let filter = RunFilter { job, states: vec![State::Claimed], ..RunFilter::default() };
+    let (mut runs, mut before) = (Vec::new(), None);
+    for _ in 0..PAGES_MAX {
+        let page = store.list_runs(TenantId::DEFAULT, &filter, before, JOBS_PER_PAGE).await?;
+        // A worker keeps its claim while the nodes restart, and so does a receiver that answered 202.
+        runs.extend(page.items.into_iter().filter(|run| run.worker.is_none()));
+        before = page.next;
+        if before.is_none() || runs.len() >= IN_PROGRESS_MAX {
+            break;
+        }
+    }
+    let ids: Vec<JobId> = runs.iter().map(|run| run.job).collect::<BTreeSet<_>>().into_iter().collect();
+    let jobs: BTreeMap<JobId, OnLost> =
+        store.load_jobs(&ids).await?.iter().map(|loaded| (loaded.job.id, loaded.job.spec.on_lost)).collect();
+    let found = runs.into_iter().map(|run| {
+        let on_lost = jobs.get(&run.job).copied().unwrap_or_default();
+        let claim = Claim { run: run.id, fence: run.fence, attempt: run.attempt, lost: run.lost };
+        let policy = Policy { retry: RetryPolicy::with_retries(0), on_lost };
+        let settled = claim.settle(Outcome::Lost, policy, now, 0);
+        let starts = settled.is_some_and(|settled| settled.verdict.state().is_open());
+        InProgress {
+            job: run.job_name,
+            run: run.id.to_string(),
+            attempt: run.attempt,
+            node: run.node,
+            on_lost,
+            next_attempt: starts.then_some(run.attempt + 1),
+        }
+    });
+    Ok((found.collect(), before.map(RunId::time)))
 }
 
 async fn one(store: &dyn Store, job: &str) -> anyhow::Result<LoadedJob> {
@@ -127,6 +178,22 @@ struct Report {
     late_per_second: f64,
     /// Time to start all late runs at that rate.
     late_take: Span,
+    /// The runs that nodes have in progress. If their node ends, they are lost.
+    in_progress: Vec<InProgress>,
+    /// How far back runs in progress were searched; absent if the search reached the end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    searched_to: Option<DbTime>,
+}
+
+#[derive(Debug, Serialize)]
+struct InProgress {
+    job: String,
+    run: String,
+    attempt: u32,
+    node: Option<String>,
+    on_lost: OnLost,
+    /// The attempt that a restart starts; `null` if the run then fails.
+    next_attempt: Option<u32>,
 }
 
 #[derive(Debug, Serialize)]
@@ -205,6 +272,8 @@ impl Report {
             open: jobs.iter().map(|loaded| open_after_restart(loaded).all()).sum(),
             late_per_second: rate.per_second(),
             late_take: rate.time_for(total.late),
+            in_progress: Vec::new(),
+            searched_to: None,
         }
     }
 }
@@ -215,7 +284,12 @@ fn print(report: &Report, out: Output) -> anyhow::Result<()> {
     }
     let total = &report.total.counts;
     if report.total.jobs == 0 {
-        return Ok(out.line("no tick is overdue: a restart now would start no additional runs")?);
+        let message = match report.in_progress.len() {
+            0 => "no tick is overdue: a restart now would start no additional runs",
+            _ => "no tick is overdue: a restart now would start only the runs again that are in progress",
+        };
+        out.line(message)?;
+        return print_in_progress(report, out);
     }
     let instant = |at: Option<DbTime>| Text::plain(at.map_or_else(String::new, |at| out.time(at)));
     let row = |job: &JobReport| {
@@ -252,7 +326,7 @@ fn print(report: &Report, out: Output) -> anyhow::Result<()> {
         0 => String::new(),
         count => format!("{count} other runs of these jobs: in progress when their node ended, or waiting"),
     };
-    Ok(out.facts(vec![
+    out.facts(vec![
         ("may fire", Text::plain(overlap)),
         ("fire again", Text::plain(open)),
         ("at", Text::plain(report.now.to_string())),
@@ -261,5 +335,32 @@ fn print(report: &Report, out: Output) -> anyhow::Result<()> {
         ("on time", Text::plain(total.on_time.to_string())),
         ("late", Text::plain(late)),
         ("skipped", Text::plain(total.skipped())),
-    ])?)
+    ])?;
+    print_in_progress(report, out)
+}
+
+/// The runs that are lost if their nodes end, and what a restart does with each.
+fn print_in_progress(report: &Report, out: Output) -> anyhow::Result<()> {
+    if report.in_progress.is_empty() {
+        return Ok(());
+    }
+    out.line("\nIn progress; a run is lost if its node has ended:")?;
+    let row = |run: &InProgress| {
+        let then = run.next_attempt.map_or_else(|| "fails".to_owned(), |attempt| format!("starts attempt {attempt}"));
+        vec![
+            Text::plain(&run.job),
+            Text::plain(&run.run),
+            Text::number(run.attempt.to_string()),
+            Text::plain(match run.on_lost {
+                OnLost::Retry => "retry",
+                OnLost::Fail => "fail",
+            }),
+            Text::plain(then),
+        ]
+    };
+    out.table(&["JOB", "RUN", "ATTEMPT", "ON LOST", "A RESTART"], report.in_progress.iter().map(row).collect())?;
+    if let Some(to) = report.searched_to {
+        out.line(&format!("... searched only back to {}; earlier runs may be in progress too", out.time(to)))?;
+    }
+    Ok(())
 }

@@ -117,6 +117,42 @@ fn without_dry_run_the_command_reports_the_same_and_states_that_recovery_is_auto
 }
 
 #[test]
+fn runs_in_progress_are_listed_and_a_restart_does_with_them_what_the_list_says() {
+    let flags = ["--enable-shell", "--auth", "open"];
+    let server = Server::builder().flags(&flags).start();
+    let create = |name: &str, on_lost: &str| {
+        server.everytick(&["job", "create", name, "--on-lost", on_lost, "--shell", "sleep 60"]).ok();
+        let run = server.everytick(&["job", "trigger", name, "-o", "json"]).json()["id"].as_str().unwrap().to_owned();
+        let get = || server.everytick(&["run", "get", &run, "-o", "json"]).json();
+        wait_for("the command to run", || (get()["started_at"] != Value::Null).then_some(()));
+        run
+    };
+    let (again, once) = (create("again", "retry"), create("once", "fail"));
+    let dir = server.kill();
+    let printed = recover(dir.path(), &["--data-dir", "data", "-o", "json"]).json();
+    let found = |run: &str| {
+        let list = printed["in_progress"].as_array().unwrap();
+        list.iter().find(|found| found["run"] == run).unwrap_or_else(|| panic!("{run}: {printed}")).clone()
+    };
+    let row = found(&again);
+    assert_eq!((&row["job"], &row["attempt"], &row["on_lost"]), (&"again".into(), &1.into(), &"retry".into()));
+    assert_eq!((&row["next_attempt"], &found(&once)["next_attempt"]), (&2.into(), &Value::Null));
+    let text = recover(dir.path(), &["--data-dir", "data"]).ok();
+    for part in [again.as_str(), "starts attempt 2", once.as_str(), "fails", "no tick is overdue"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let one = recover(dir.path(), &["--data-dir", "data", "--job", "once"]).ok();
+    assert!(one.contains(&once) && !one.contains(&again), "{one}");
+
+    let server = Server::builder().flags(&flags).dir(dir).start();
+    let get = |run: &str| server.everytick(&["run", "get", run, "-o", "json"]).json();
+    wait_for("the next attempt", || (get(&again)["attempt"] == 2 && get(&once)["state"] == "failed").then_some(()));
+    let why = server.everytick(&["run", "explain", &again]).ok();
+    assert!(why.contains("attempt 2, 1 lost before it") && why.contains("attempt 1 was lost"), "{why}");
+    server.everytick(&["run", "cancel", &again]).ok();
+}
+
+#[test]
 fn a_missing_file_is_reported_and_not_created() {
     let dir = tempfile::tempdir().unwrap();
     let message = recover(dir.path(), &[]).failed(1);
