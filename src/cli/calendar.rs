@@ -5,11 +5,13 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use everytick_domain::{
-    calendar::{CalendarSpec, Days, LeftOut, MonthDay, check_calendar_name, from_ics},
+    calendar::{Days, LeftOut, MonthDay, check_calendar_name, from_ics},
     invalid::Invalid,
+    wrong_input::json_syntax,
 };
 use everytick_store::{SystemClock, WallClock};
 use serde::Deserialize;
+use serde_json::{Map, Value, json};
 
 use super::{
     job::{self, PageFlags},
@@ -149,35 +151,54 @@ impl Set {
         if self.file.is_none() && self.date.is_empty() && self.yearly.is_empty() {
             return Err(Failure::usage("no dates; set --date, --yearly or --file").into());
         }
-        let (zone, mut dates, mut yearly) = match &self.file {
-            None => (self.tz.unwrap_or_else(|| "UTC".to_owned()), Vec::new(), Vec::new()),
-            Some(path) => {
-                let read = read(path, self.tz.as_deref())?;
-                (read.timezone, read.dates, read.yearly)
-            }
+        let mut calendar = match &self.file {
+            None => Map::new(),
+            Some(path) => read(path, self.tz.as_deref())?,
         };
-        dates.extend(self.date);
-        yearly.extend(self.yearly);
-        let spec = CalendarSpec::new(&zone, dates, yearly).map_err(|found| wrong("the calendar", &found))?;
+        if let Some(zone) = self.tz {
+            calendar.insert("timezone".to_owned(), zone.into());
+        }
+        add(&mut calendar, "dates", self.date.iter().map(ToString::to_string));
+        add(&mut calendar, "yearly", self.yearly.iter().map(ToString::to_string));
         let request = client.put(&["calendars", &self.calendar.name]).header_some("if-match", self.if_version.map(tag));
-        done(out, request.json(&spec)?.send().await?, "set")
+        done(out, request.json(&calendar)?.send().await?, "set")
     }
 }
 
-fn read(path: &Path, zone: Option<&str>) -> anyhow::Result<CalendarSpec> {
-    let text = job::read_text(path)?;
-    let shown = path.display().to_string();
-    if !text.trim_start().starts_with('{') {
+/// Adds texts to the list of a field. The server refuses a field that is not a list.
+fn add(calendar: &mut Map<String, Value>, field: &str, texts: impl Iterator<Item = String>) {
+    let texts: Vec<Value> = texts.map(Value::from).collect();
+    if texts.is_empty() {
+        return;
+    }
+    match calendar.entry(field).or_insert_with(|| json!([])) {
+        Value::Array(list) => list.extend(texts),
+        null @ Value::Null => *null = texts.into(),
+        _ => {}
+    }
+}
+
+/// The calendar in a file, as a JSON object. The server checks its fields.
+fn read(path: &Path, zone: Option<&str>) -> anyhow::Result<Map<String, Value>> {
+    let text = job::read_text("--file", path)?;
+    let shown = format!("--file: {}", path.display());
+    if !text.trim_start().starts_with(['{', '[', '"']) {
         let imported = from_ics(&text, zone, SystemClock.now()).map_err(|found| wrong(&shown, &found))?;
-        note_left_out(&shown, &imported.left_out);
-        return Ok(imported.spec);
+        note_left_out(&path.display().to_string(), &imported.left_out);
+        return Ok(serde_json::from_value(serde_json::to_value(&imported.spec)?)?);
     }
-    let mut spec: CalendarSpec = serde_json::from_str(&text)
-        .map_err(|error| Failure::usage(format!("{shown} does not contain a calendar as a JSON object: {error}")))?;
-    if let Some(zone) = zone {
-        spec.timezone = zone.to_owned();
+    match serde_json::from_str(&text) {
+        Ok(Value::Object(fields)) => Ok(fields),
+        Ok(_) => Err(Failure::usage(format!(
+            "{shown} does not contain a calendar as a JSON object; write it like {}",
+            r#"{"timezone": "Europe/Berlin", "dates": ["2027-03-26"], "yearly": ["12-25"]}"#
+        ))
+        .into()),
+        Err(error) => {
+            let why = json_syntax(&error.to_string());
+            Err(Failure::usage(format!("{shown} does not contain a calendar as JSON: {why}")).into())
+        }
     }
-    Ok(spec)
 }
 
 fn note_left_out(file: &str, left_out: &[LeftOut]) {

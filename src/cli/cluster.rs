@@ -18,7 +18,8 @@ Examples:
 Any node can answer. CAN is what the settings of a node allow besides webhooks to public addresses and queues. JOBS are the
 jobs with a next tick in its partitions. A node that stopped or lost its lease is shown for a day;
 `gone since` is the last renewal of its lease. LAG is the longest time from due to dispatch of a run between the node's last two lease renewals.
-CLOCK is the offset of the node's clock from the database clock. Only the database clock decides what is due.";
+CLOCK is how far the node's clock is behind the database clock; it is negative if the node's clock is ahead. Only the database
+clock decides what is due.";
 
 /// A node with this many roles has all of them.
 const ROLES: usize = 3;
@@ -167,8 +168,6 @@ fn row(node: &Node, view: &View) -> Vec<Text> {
         (true, false) => Text::new("live", Tone::Quiet),
         (false, _) => Text::new(&*node.state, Tone::Bad),
     };
-    let sign = if node.clock_offset_ms > 0 { "-" } else { "+" };
-    let clock = Span::millis(node.clock_offset_ms.unsigned_abs());
     vec![
         Text::plain(&*node.name),
         state,
@@ -177,11 +176,21 @@ fn row(node: &Node, view: &View) -> Vec<Text> {
         Text::number(node.jobs.map(|jobs| jobs.to_string()).unwrap_or_default()),
         Text::number(node.partitions.to_string()),
         Text::number(format!("{}ms", node.lag_ms)),
-        Text::number(if clock.is_zero() { clock.to_string() } else { format!("{sign}{clock}") }),
+        Text::number(offset(node.clock_offset_ms)),
         Text::number(up(node.started_at, view.now)),
         Text::plain(&*node.version),
         Text::plain(node.region.as_deref().unwrap_or("")),
     ]
+}
+
+/// The offset of a clock, with the sign of `clock_offset_ms`.
+fn offset(millis: i64) -> String {
+    let clock = Span::millis(millis.unsigned_abs());
+    match millis {
+        0 => clock.to_string(),
+        ..0 => format!("-{clock}"),
+        _ => format!("+{clock}"),
+    }
 }
 
 /// The uptime, in whole seconds during the first hour and in whole minutes after it.
@@ -189,4 +198,14 @@ fn up(since: DbTime, now: DbTime) -> String {
     let millis = now.since(since).as_millis();
     let unit = if millis < 3_600_000 { 1_000 } else { 60_000 };
     Span::millis(millis / unit * unit).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_offset_of_a_clock_has_the_sign_of_the_json() {
+        assert_eq!([-1, 0, 9].map(offset), ["-1ms", "0s", "+9ms"]);
+    }
 }

@@ -3,16 +3,16 @@
 use serde::Deserialize;
 
 use crate::{
-    client::{Answer, Request},
+    client::{Answer, Client, Request},
     output::Output,
     times::Times,
 };
 
 #[derive(Debug, Deserialize)]
-struct Explanation {
-    message: String,
+pub(crate) struct Explanation {
+    pub(crate) message: String,
     #[serde(default)]
-    details: Vec<String>,
+    pub(crate) details: Vec<String>,
     #[serde(default)]
     commands: Vec<String>,
 }
@@ -20,9 +20,18 @@ struct Explanation {
 /// Sends the request and prints the answer. Its text has the times in the zone of the job, else in the local zone; with `--utc`,
 /// in UTC.
 pub(crate) async fn ask(out: Output, request: Request<'_>) -> anyhow::Result<()> {
+    print(out, &in_zone(out, request).send().await?)
+}
+
+/// The explanation of a run. `None` if the server does not give one: the caller has a general text.
+pub(crate) async fn of_run(out: Output, client: &Client, run: &str) -> Option<Explanation> {
+    in_zone(out, client.get(&["runs", run, "explain"])).send().await.ok()?.read().ok()
+}
+
+fn in_zone(out: Output, request: Request<'_>) -> Request<'_> {
     let utc = out.times().is_utc().then_some(true);
     let zone = Times::local_name().filter(|_| utc.is_none());
-    print(out, &request.query_some("utc", utc).query_some("zone", zone).send().await?)
+    request.query_some("utc", utc).query_some("zone", zone)
 }
 
 /// Prints the answer, its details, and the commands that help, one per line.

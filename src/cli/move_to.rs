@@ -4,7 +4,6 @@
 use std::{
     io::{self, IsTerminal},
     path::{Path, PathBuf},
-    str::FromStr,
     sync::Arc,
 };
 
@@ -47,10 +46,10 @@ Put the password into PGPASSWORD or ~/.pgpass rather than into the URL.";
 #[derive(Debug, Args)]
 pub(crate) struct MoveFlags {
     /// Move from this database: sqlite:<file>
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", value_parser = source)]
     from: Address,
     /// Move to this empty database: postgres://...
-    #[arg(long, value_name = "URL", required_unless_present = "undo")]
+    #[arg(long, value_name = "URL", required_unless_present = "undo", value_parser = destination)]
     to: Option<Address>,
     /// Show what would be moved and what prevents it, and move nothing
     #[arg(long)]
@@ -73,15 +72,27 @@ enum Address {
     Postgres(String),
 }
 
-impl FromStr for Address {
-    type Err = String;
+fn source(text: &str) -> Result<Address, String> {
+    let example = if text.contains(':') { "sqlite:jobs.db".to_owned() } else { format!("sqlite:{text}") };
+    address(text).ok_or_else(|| format!("{} is not the URL of a SQLite file; write it like {example:?}", shown(text)))
+}
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        Ok(match text.parse()? {
-            DatabaseUrl::Sqlite(file) => Self::Sqlite(file),
-            _ => Self::Postgres(text.to_owned()),
-        })
-    }
+fn destination(text: &str) -> Result<Address, String> {
+    let example = "postgres://user@host/database";
+    address(text)
+        .ok_or_else(|| format!("{} is not the URL of a PostgreSQL database; write it like {example:?}", shown(text)))
+}
+
+fn address(text: &str) -> Option<Address> {
+    Some(match text.parse().ok()? {
+        DatabaseUrl::Sqlite(file) => Address::Sqlite(file),
+        DatabaseUrl::Postgres(_) => Address::Postgres(text.to_owned()),
+    })
+}
+
+/// The value for messages. A URL with a user may contain a password.
+fn shown(text: &str) -> String {
+    if text.contains('@') { "the value".to_owned() } else { format!("{text:?}") }
 }
 
 impl MoveFlags {

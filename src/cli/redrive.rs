@@ -126,7 +126,7 @@ impl Redrive {
             return Ok(out.json(&answer)?);
         }
         let out = out.in_zone(zone.as_deref());
-        let redriven: Redriven = answer.read()?;
+        let redriven = answer.read::<Redriven>()?.in_chains();
         if redriven.items.is_empty() {
             output::note_line("no failed runs");
             return Ok(());
@@ -135,6 +135,10 @@ impl Redrive {
         let (seconds, minutes) = (Precision::Seconds, Precision::Minutes);
         let layouts = [(seconds, Some(ERROR_MAX)), (minutes, Some(ERROR_MIN)), (minutes, None)];
         fit::first_that_fits(out, layouts.map(|(precision, error_min)| layout(precision, error_min)))?;
+        out.line(&redriven.total())?;
+        if self.confirmation.dry_run {
+            output::note_line("dry run: nothing was changed");
+        }
         if let Some(next) = &redriven.next_from {
             let when = if redriven.is_cut(self.limit) { "" } else { ", when the new runs have ended" };
             output::note_line(&format!("there are more; continue with --from {}{when}", out.time(next)));
@@ -144,6 +148,21 @@ impl Redrive {
 }
 
 impl Redriven {
+    /// Orders the runs so that the redrive of a redriven run follows it.
+    fn in_chains(mut self) -> Self {
+        let mut rest = std::mem::take(&mut self.items);
+        while !rest.is_empty() {
+            let is_first = |pair: &Pair| rest.iter().all(|other| other.run != pair.failed.id);
+            let mut next = Some(rest.iter().position(is_first).unwrap_or(0));
+            while let Some(index) = next {
+                let pair = rest.remove(index);
+                next = rest.iter().position(|other| other.failed.id == pair.run);
+                self.items.push(pair);
+            }
+        }
+        self
+    }
+
     /// The table; without `error_min`, it has no errors.
     fn layout(&self, out: Output, precision: Precision, error_min: Option<usize>) -> Layout {
         let items = &self.items;
@@ -155,8 +174,8 @@ impl Redriven {
             None => Text::plain("would be created"),
         };
         let when = |pair: &Pair| match (pair.made, &pair.state) {
-            (true, _) => Text::plain("created now"),
-            (false, Some(_)) => Text::plain("created before"),
+            (true, _) => Text::plain("now"),
+            (false, Some(_)) => Text::plain("before"),
             (false, None) => Text::plain(""),
         };
         let mut columns = vec![
@@ -164,7 +183,7 @@ impl Redriven {
             Column::whole(format!("SCHEDULED{zone}"), times.iter().map(Text::plain)),
             Column::whole("NEW RUN", items.iter().map(new)),
             Column::whole("STATE", items.iter().map(|pair| state_text(pair.state.as_deref().unwrap_or_default()))),
-            Column::whole("", items.iter().map(when)),
+            Column::whole("CREATED", items.iter().map(when)),
         ];
         let error =
             |pair: &Pair| Text::plain(output::first_line(pair.failed.error.as_deref().unwrap_or_default(), ERROR_MAX));
@@ -178,14 +197,19 @@ impl Redriven {
     }
 
     fn line(&self, limit: u32) -> String {
-        let count = |test: fn(&Pair) -> bool| self.items.iter().filter(|pair| test(pair)).count();
-        let (made, would) = (count(|pair| pair.made), count(|pair| !pair.made && pair.state.is_none()));
-        let (job, before) = (&self.job, self.items.len() - made - would);
         let more = match self.next_from {
             None => "",
             Some(_) if self.is_cut(limit) => "; there are more, raise --limit",
             Some(_) => "; there are more, repeat the command when the new runs have ended",
         };
+        format!("{}{more}", self.total())
+    }
+
+    /// `nightly: 2 runs created; 1 was created before`
+    fn total(&self) -> String {
+        let count = |test: fn(&Pair) -> bool| self.items.iter().filter(|pair| test(pair)).count();
+        let (made, would) = (count(|pair| pair.made), count(|pair| !pair.made && pair.state.is_none()));
+        let (job, before) = (&self.job, self.items.len() - made - would);
         let before = match before {
             0 => String::new(),
             1 => "; 1 was created before".to_owned(),
@@ -194,8 +218,8 @@ impl Redriven {
         let runs = |count: usize| if count == 1 { "1 run".to_owned() } else { format!("{count} runs") };
         match (self.items.len(), would) {
             (0, _) => format!("{job}: no failed runs"),
-            (_, 0) => format!("{job}: {} created{before}{more}", runs(made)),
-            (_, would) => format!("{job}: {} would be created{before}{more}", runs(would)),
+            (_, 0) => format!("{job}: {} created{before}", runs(made)),
+            (_, would) => format!("{job}: {} would be created{before}", runs(would)),
         }
     }
 }

@@ -138,7 +138,7 @@ pub(crate) struct RunFilter {
     /// List only runs before this time; see --from for the time of a run
     #[arg(long, visible_alias = "until", value_name = "TIME", allow_hyphen_values = true)]
     to: Option<InstantText>,
-    /// List only runs in this state: waiting, running, succeeded, failed, cancelled or skipped; repeatable
+    /// List only runs in this state: waiting, running (`claimed` in JSON), succeeded, failed, cancelled or skipped; repeatable
     #[arg(long, value_name = "STATE", value_delimiter = ',', value_parser = state)]
     status: Vec<String>,
     /// List only runs with this cause: tick, request, backfill or parent; repeatable
@@ -264,7 +264,10 @@ impl RunCommand {
                 }
                 let run: RunView = answer.read()?;
                 let zone = job::zone(client, &run.job).await?;
-                print_run(out.in_zone(zone.as_deref()), run)
+                // A tick that ran has no origin to explain.
+                let has_more = run.skip_reason.is_some() || run.cause != CauseKind::Tick.word();
+                let explained = if has_more { explanation::of_run(out, client, &run.id).await } else { None };
+                print_run(out.in_zone(zone.as_deref()), run, explained)
             }
             Self::Explain(One { run }) => explanation::ask(out, client.get(&["runs", &run, "explain"])).await,
             Self::Cancel(One { run }) => {
@@ -368,7 +371,10 @@ pub(crate) fn note_more(page: &Page) {
     }
 }
 
-fn print_run(out: Output, run: RunView) -> anyhow::Result<()> {
+fn print_run(out: Output, run: RunView, explained: Option<explanation::Explanation>) -> anyhow::Result<()> {
+    let because = run.because(explained.as_ref());
+    let origin =
+        explained.as_ref().filter(|_| run.cause == CauseKind::Request.word()).and_then(|told| told.details.first());
     let some = |text: &Option<String>| Text::plain(text.as_deref().unwrap_or_default());
     let attempt = match (run.attempt, run.lost) {
         (0, _) => String::new(),
@@ -381,11 +387,12 @@ fn print_run(out: Output, run: RunView) -> anyhow::Result<()> {
         ("State", run.state()),
         ("Cancelled by", some(&run.cancelled_by)),
         ("Cause", Text::plain(&run.cause)),
+        ("Origin", Text::plain(origin.map(String::as_str).unwrap_or_default())),
         ("Scheduled", Text::plain(out.time(&run.scheduled_at))),
         ("Flow", some(&run.flow)),
         ("Due", out.time_of((run.due_at != run.scheduled_at).then_some(&run.due_at))),
         ("Skipped", Text::plain(if run.skip_reason.is_some() { run.note(out) } else { String::new() })),
-        ("Because", Text::plain(run.because())),
+        ("Because", Text::plain(because)),
         ("Attempt", Text::plain(attempt)),
         ("Node", some(&run.node)),
         ("Worker", if run.is_accepted() { Text::plain("") } else { some(&run.worker) }),
@@ -425,7 +432,7 @@ fn print_attempts(out: Output, answer: Page) -> anyhow::Result<()> {
             Text::number(took(attempt.duration_ms)),
             Text::plain(attempt.node.unwrap_or_default()),
             Text::plain(if is_accepted { ACCEPTED.to_owned() } else { attempt.worker.unwrap_or_default() }),
-            Text::plain(output::first_line(&attempt.error.unwrap_or_default(), 100)),
+            Text::plain(attempt.error.unwrap_or_default()),
         ];
         columns.iter().zip(cells).filter(|(column, _)| shown(column)).map(|(_, cell)| cell).collect()
     });
@@ -453,8 +460,13 @@ impl RunView {
         }
     }
 
-    /// Explains the skip reason; empty for a run that was not skipped, and for a reason that only a later release knows.
-    pub(super) fn because(&self) -> String {
+    /// Explains the skip; empty for a run that was not skipped. Without an explanation of the server, it is the general text of
+    /// the reason, which is empty for a reason that only a later release knows.
+    pub(super) fn because(&self, explained: Option<&explanation::Explanation>) -> String {
+        let message = explained.and_then(|told| told.message.split_once("skipped: "));
+        if let (true, Some((_, why))) = (self.skip_reason.is_some(), message) {
+            return why.to_owned();
+        }
         let reason = self.skip_reason.as_deref().and_then(SkipReason::from_word);
         reason.map(|reason| reason_words(reason, None)).unwrap_or_default()
     }

@@ -72,7 +72,8 @@ fn note(out: Output, run: &RunView, is_brief: bool) -> String {
     let by = run.cancelled_by.as_ref().map(|by| format!("by {by}"));
     let reason = match (&run.skip_reason, run.count) {
         (Some(reason), Some(count)) => format!("{reason}, {count} ticks"),
-        _ => run.note(out),
+        // The status comes before the other words, which may be cut.
+        _ => run.note(out).replacen("the receiver answered ", "HTTP ", 1),
     };
     if is_brief && !reason.is_empty() {
         return reason;
@@ -91,6 +92,9 @@ mod tests {
     fn a_word_that_is_both_the_reason_and_the_cause_is_shown_once() {
         let note = |text: &str| note(Output::new(Format::Table), &serde_json::from_str(text).unwrap(), false);
         assert_eq!(note(r#"{"state": "skipped", "skip_reason": "parent", "cause": "parent"}"#), "parent");
+        let failed =
+            r#"{"state": "failed", "cause": "tick", "error": "the receiver answered 500 Internal Server Error"}"#;
+        assert_eq!(note(failed), "HTTP 500 Internal Server Error");
         assert_eq!(note(r#"{"state": "skipped", "skip_reason": "overlap", "cause": "request"}"#), "overlap, request");
     }
 }

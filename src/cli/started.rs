@@ -14,8 +14,6 @@ use crate::{
 
 /// Poll interval of `--wait`.
 const POLLED_EVERY: Duration = Duration::from_millis(250);
-/// Characters of the error of an attempt. `run attempts` shows all of it.
-const ERROR_CHARS_MAX: usize = 120;
 
 #[derive(Debug, Args)]
 pub(crate) struct Wait {
@@ -84,8 +82,8 @@ impl RunView {
         match (self.state.as_str(), self.attempt) {
             ("waiting", 0) => format!("{}: waiting", self.job),
             ("waiting", attempt) => {
-                let error =
-                    self.error.as_ref().map(|error| format!(": {}", output::first_line(error, ERROR_CHARS_MAX)));
+                // Not cut: the remedy is at the end.
+                let error = self.error.as_ref().map(|error| format!(": {}", error.lines().next().unwrap_or_default()));
                 let due = out.time(&self.due_at);
                 format!("{}: attempt {attempt} failed{}; retried at {due}", self.job, error.unwrap_or_default())
             }
@@ -125,7 +123,7 @@ impl RunView {
                  start it anyway with --force",
                 self.id
             ),
-            _ => self.because(),
+            _ => self.because(None),
         };
         Failure::new(Exit::Conflict, format!("{}: skipped ({reason}): {why}", self.job))
     }

@@ -14,7 +14,7 @@ use crate::support::{Done, Server};
 const ROWS_MIN: usize = 120;
 
 /// Words that only authors of Rust programs know.
-const FOREIGN_WORDS: [&str; 30] = [
+const FOREIGN_WORDS: [&str; 34] = [
     "expected struct",
     "expected a ",
     "expected one of",
@@ -45,6 +45,10 @@ const FOREIGN_WORDS: [&str; 30] = [
     "os error",
     "relative URL",
     "socket address syntax",
+    "untagged",
+    "error with configuration",
+    "message completed",
+    "SUN_LEN",
 ];
 
 /// What a message must contain: the field, the value and the remedy.
@@ -64,7 +68,7 @@ fn check(what: &str, message: &str, parts: Parts, wrong: &mut Vec<String>) {
 }
 
 /// Arguments are separated by `|`, because some have spaces.
-const COMMAND_LINES: [(&str, Parts); 103] = [
+const COMMAND_LINES: [(&str, Parts); 130] = [
     // Cron expressions.
     ("job|create|x|--cron|0|2|*|*|*|--url|http://h/", &["--cron", "\"0\"", "--cron '0 2 * * *'"]),
     ("job|create|x|--cron|0|2|a.txt|b.txt|c.txt|--url|http://h/", &["--cron", "\"0\"", "in quotes"]),
@@ -135,13 +139,13 @@ const COMMAND_LINES: [(&str, Parts); 103] = [
     ("job|create|x|--url|http://h/|--shell|date", &["--url", "--shell", "only one"]),
     ("job|create|x|--url|http://h/|--payload|{", &["--payload", "\"{\"", "add the missing }"]),
     ("job|create|x|--url|http://h/|--payload|hello", &["--payload", "\"hello\"", "'\"hello\"'"]),
-    ("job|create|x|--url|http://h/|--payload|@nofile", &["nofile", "could not read", "no such file"]),
-    ("job|create|-f|nofile", &["nofile", "could not read", "no such file"]),
+    ("job|create|x|--url|http://h/|--payload|@nofile", &["--payload", "nofile", "could not read", "no such file"]),
+    ("job|create|-f|nofile", &["--file", "nofile", "could not read", "no such file"]),
     ("job|create|-f|.", &["could not read .", "directory", "name a file"]),
     ("job|create|-f|big.json", &["big.json", "bytes", "1048576"]),
     ("job|create|x|--url|http://h/|--payload|@big.json", &["--payload", "bytes", "256 KiB"]),
     ("job|create|-f|broken.json", &["broken.json", "line 1", "double quotes"]),
-    ("calendar|set|c|-f|nofile", &["nofile", "could not read", "no such file"]),
+    ("calendar|set|c|-f|nofile", &["--file", "nofile", "could not read", "no such file"]),
     // Fields that contradict each other.
     ("job|create|x|--late-after|2m|--grace|1m|--url|http://h/", &["misfire.late_after", "2m", "at most 1m"]),
     ("job|create|x|--grace|30s|--url|http://h/", &["misfire.late_after", "grace (30s)", "at least 1m"]),
@@ -176,7 +180,44 @@ const COMMAND_LINES: [(&str, Parts); 103] = [
     ("serve|--enable-shell|yes", &["--enable-shell", "\"yes\"", "--enable-shell=yes"]),
     ("serve|--listen|8640", &["--listen", "\"8640\"", "127.0.0.1:8640"]),
     ("serve|--database-url|mysql://x", &["--database-url", "not a database URL", "sqlite:jobs.db"]),
-    ("--config|nofile|job|list", &["nofile", "could not read", "no such file"]),
+    ("--config|nofile|job|list", &["--config", "nofile", "could not read", "no such file"]),
+    // Files that commands read and write.
+    ("job|create|x|--url|http://h/|--secret|@nofile", &["--secret", "could not read nofile", "no such file"]),
+    ("job|create|--batch|nofile", &["--batch", "could not read nofile", "no such file"]),
+    ("login|--token-file|nofile", &["--token-file", "could not read nofile", "no such file"]),
+    ("--ca-file|nofile|--server|https://127.0.0.1:1|job|list", &["--ca-file", "nofile", "there is no such file"]),
+    (
+        "--ca-file|.|--server|https://127.0.0.1:1|job|list",
+        &["--ca-file", "could not read .", "directory", "name a file"],
+    ),
+    ("secret|keygen|--file|big.json", &["--file", "big.json", "exists", "name a new file"]),
+    ("secret|keygen|--file|.", &["--file", "could not write .", "directory", "name a new file"]),
+    ("calendar|set|c|-f|list.json", &["--file", "list.json", "JSON object", "{\"timezone\":"]),
+    ("calendar|set|c|-f|syntax.json", &["--file", "syntax.json", "line 1", "double quotes"]),
+    ("calendar|set|c|-f|number.json", &["dates", "5", "\"5\""]),
+    ("calendar|set|c|-f|zone.json", &["timezone", "7", "\"7\""]),
+    ("calendar|set|c|-f|unknown.json", &["date", "\"date\"", "\"dates\""]),
+    ("calendar|set|c|-f|cut.ics", &["--file", "cut.ics", "line 1", "no END:VCALENDAR", "get it again"]),
+    // Databases.
+    ("access|reset|--data-dir|nodir", &["there is no file", "nodir/everytick.db"]),
+    ("access|reset|--database-url|sqlite:zzz.db", &["there is no file", "zzz.db"]),
+    ("token|create|t|--role|admin|--data-dir|nodir", &["--data-dir", "there is no folder nodir", "mkdir"]),
+    ("token|create|t|--role|admin|--database-url|sqlite:nodir/x.db", &["--database-url", "no folder nodir", "mkdir"]),
+    ("recover|--database-url|postgres://127.0.0.1:99999/x", &["the database URL", "its port", "1 to 65535"]),
+    ("move|--from|a.db|--to|postgres://h/d", &["--from", "\"a.db\"", "\"sqlite:a.db\""]),
+    ("move|--from|sqlite:a.db|--to|mysql://x/y", &["--to", "\"mysql://x/y\"", "\"postgres://user@host/database\""]),
+    // The first token.
+    ("token|create|t|--role|viewer", &["role", "viewer", "the role admin first"]),
+    ("token|create|t|--role|admin|--read-only", &["read_only", "without a limit first"]),
+    // Schedules and targets.
+    ("cron|explain|0 0 L-3 * *", &["day of month", "L-3", "LW for the last working day"]),
+    ("job|create|x|--shell|true|--exclude|nocal", &["--exclude", "--cron, --every or --at"]),
+    ("job|create|x|--url|http://x.org:99999/", &["target.http.url", "x.org:99999", "1 to 65535"]),
+    ("job|create|x|--url|http://example.org:9/", &["target.http.url", "by default", "1024-65535", "[egress]"]),
+    (
+        "job|create|x|--url|https://h/|--header|x-key: {{ secret.api }}",
+        &["target.http.headers.x-key", "secret.api", "{{ secrets.api }}"],
+    ),
 ];
 
 const TARGET: &str = r#""target": {"http": {"url": "https://example.org/"}}"#;
@@ -292,7 +333,7 @@ const REQUESTS: [(&str, &str, &str, Parts); 26] = [
     ),
 ];
 
-const SETTINGS: [(&str, Parts); 14] = [
+const SETTINGS: [(&str, Parts); 17] = [
     ("lisen = \"x\"", &["line 1", "\"lisen\"", "\"listen\""]),
     ("[serve]\nlease = \"15s\"", &["line 1", "\"serve\"", "without the section"]),
     ("lease = 15", &["lease", "15", "\"15s\""]),
@@ -306,6 +347,9 @@ const SETTINGS: [(&str, Parts); 14] = [
     ("log_format = \"xml\"", &["log_format", "\"xml\"", "text, json"]),
     ("lease = 15s", &["line 1", "\"lease\"", "double quotes"]),
     ("lease \"15s\"", &["line 1", "\"lease\"", "KEY = VALUE"]),
+    ("[egress]\nports = [99999]", &["line 2", "[egress] ports", "\"99999\"", "1024-65535"]),
+    ("[egress]\nports = \"443\"", &["line 2", "[egress] ports", "\"443\"", "[443, "]),
+    ("[egress]\nhttps_only = \"x\"", &["line 2", "[egress] https_only", "\"x\"", "true or false"]),
     ("lease = \"15s\"\nlease = \"20s\"", &["line 2", "\"lease\"", "twice"]),
 ];
 
@@ -333,7 +377,17 @@ fn every_wrong_input_is_answered_with_its_field_its_value_and_the_remedy() {
     server.everytick(&["job", "create", "tick", "--every", "5m", "--url", "https://example.org/"]).ok();
     let big = format!("{{\"name\": \"big\", \"payload\": \"{}\"}}", "a".repeat(5_000_000));
     fs::write(server.dir().join("big.json"), big).unwrap();
-    fs::write(server.dir().join("broken.json"), "{name: 1}").unwrap();
+    for (file, text) in [
+        ("broken.json", "{name: 1}"),
+        ("list.json", "[\"2026-12-25\"]"),
+        ("syntax.json", "{bad"),
+        ("number.json", "{\"dates\": [5]}"),
+        ("zone.json", "{\"timezone\": 7, \"dates\": [\"2026-12-25\"]}"),
+        ("unknown.json", "{\"date\": [\"2026-12-25\"]}"),
+        ("cut.ics", "BEGIN:VCALENDAR\r\nBEGIN:VEVENT\r\nDTSTART;VALUE=DATE:20261225\r\nEND:VEVENT\r\n"),
+    ] {
+        fs::write(server.dir().join(file), text).unwrap();
+    }
     let (mut rows, mut wrong) = (0, Vec::new());
 
     for (line, parts) in COMMAND_LINES {

@@ -53,6 +53,18 @@ fn a_calendar_is_set_from_flags_and_files_shown_and_deleted() {
     let refused = server.everytick(&["calendar", "set", "x", "--file", file]).failed(2);
     assert!(refused.contains("line 5") && refused.contains("FREQ=DAILY"), "{refused}");
 
+    // A truncated download would remove the holidays after the cut.
+    fs::write(file, ICS.replace("END:VCALENDAR\n", "")).unwrap();
+    let cut = server.everytick(&["calendar", "set", "x", "--file", file]).failed(2);
+    assert!(cut.contains("no END:VCALENDAR"), "{cut}");
+    // A file without a zone uses UTC, and flags add to it.
+    fs::write(server.dir().join("c.json"), "{\"dates\": [\"2026-12-24\"]}").unwrap();
+    server.everytick(&["calendar", "set", "utc", "-f", "c.json", "--date", "2026-12-31", "--yearly", "12-25"]).ok();
+    let utc = server.everytick(&["calendar", "get", "utc", "-o", "json"]).json();
+    assert_eq!((&utc["timezone"], &utc["dates"]), (&json!("UTC"), &json!(["2026-12-24", "2026-12-31"])));
+    assert_eq!(utc["yearly"], json!(["12-25"]));
+    server.everytick(&["calendar", "delete", "utc"]).ok();
+
     let lunch = "BEGIN:VEVENT\nSUMMARY:Lunch\nDTSTART:20261224T120000Z\nEND:VEVENT\nEND:VCALENDAR\n";
     fs::write(file, ICS.replace("END:VCALENDAR\n", lunch)).unwrap();
     let done = server.everytick(&["calendar", "set", "x", "--file", file]);

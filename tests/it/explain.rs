@@ -295,6 +295,8 @@ fn ask_about_runs(server: &Server, sink: &Sink) {
     let other = &answer["in_the_way"][0];
     assert_eq!((&other["run"], &other["state"]), (&first.as_str().into(), &"claimed".into()), "{answer}");
     assert!(other["since"].is_string() && other["node"].is_string(), "{answer}");
+    let shown = server.everytick(&["run", "get", &skipped]).ok();
+    assert!(shown.contains(&format!("still open: run {first}")) && shown.contains("Origin"), "{shown}");
     server.everytick(&["run", "cancel", &first]).ok();
     check(&ask(server, &["run", "explain", &first]), "run", Some("cancelled"), &["was cancelled by local at"]);
     check(&ask(server, &["run", "explain", &skipped]), "skipped", Some("overlap"), &[&first, "it was cancelled"]);

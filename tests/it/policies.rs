@@ -147,7 +147,10 @@ fn each_failed_run_is_redriven_once() {
     let failed_list = server.everytick(&["run", "list", "--job", "j", "--status", "failed", "-o", "json"]).json();
     assert_eq!(failed_list["items"].as_array().unwrap().len(), 2);
 
-    let dry = server.everytick(&["run", "redrive", "--job", "j", "--since", &since, "--dry-run"]).ok();
+    let dry = server.everytick(&["run", "redrive", "--job", "j", "--since", &since, "--dry-run"]);
+    assert!(dry.stderr.contains("dry run: nothing was changed"), "{dry:?}");
+    let dry = dry.ok();
+    assert!(dry.contains("j: 2 runs would be created"), "{dry}");
     assert!(dry.contains("would be created") && dry.contains(&failed[1][..18]) && dry.contains("exit code 3"), "{dry}");
     let asked = ["run", "redrive", "--job", "j", "--since", &since];
     let as_json = [&asked[..], &["-o", "json"]].concat();
@@ -179,7 +182,14 @@ fn each_failed_run_is_redriven_once() {
         }
     }
     let table = server.everytick(&asked).ok();
-    assert!(table.contains("created before") && !table.contains("created now"), "{table}");
+    assert!(table.contains("before") && table.contains("j: 0 runs created; 3 were created before"), "{table}");
+    // The redrive of the redriven run follows it.
+    let short = |id: &str| id[..18].to_owned();
+    let lines: Vec<&str> = table.lines().collect();
+    let at = lines.iter().position(|line| line.starts_with(&short(&failed[0]))).unwrap();
+    assert!(lines[at].contains(&short(&again)) && lines[at + 1].starts_with(&short(&again)), "{table}");
+    let shown = server.everytick(&["run", "get", &again]).ok();
+    assert!(shown.contains(&format!("it redrives the failed run {}", failed[0])), "{shown}");
     let audit = server.everytick(&["run", "list", "--job", "j", "-o", "json"]).json();
     assert_eq!(audit["items"].as_array().unwrap().len(), 5, "a repeated call creates nothing");
 

@@ -15,7 +15,7 @@ use crate::{
     WorkerError,
     context::{Run, Unsent},
     event::{Event, Observer},
-    server::Server,
+    server::{Server, without_number},
 };
 
 /// Time limit for an answer, in addition to the requested wait.
@@ -278,7 +278,14 @@ fn reason(error: &reqwest::Error) -> String {
         cause = source;
     }
     let text = cause.to_string();
-    text.split(" (os error ").next().unwrap_or_default().to_owned()
+    // The words of hyper for a connection that ended before the answer.
+    if ["message completed", "connection closed", "channel closed", "operation was canceled"]
+        .iter()
+        .any(|words| text.contains(words))
+    {
+        return "the connection was closed without an answer".to_owned();
+    }
+    without_number(&text).to_owned()
 }
 
 #[expect(clippy::disallowed_methods, reason = "measures how long something took; schedules nothing")]
@@ -321,6 +328,20 @@ mod tests {
         let released = Client::new(server).unwrap().release(&run.unwrap()).await;
         answering.join().unwrap();
         released
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_ends_without_an_answer_is_described() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = format!("http://{}", listener.local_addr().unwrap());
+        std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let _ = stream.read(&mut [0; 1024]);
+        });
+        let client = Client::new(Server::new(&address, crate::Certificates::default()).unwrap()).unwrap();
+        let lost = client.has_queue("q").await;
+        let Err(Refusal::Unreachable { error, .. }) = &lost else { panic!("{lost:?}") };
+        assert_eq!(error, "the connection was closed without an answer");
     }
 
     #[tokio::test]

@@ -217,15 +217,24 @@ fn tls_error(error: &reqwest::Error) -> Option<&TlsError> {
     None
 }
 
+/// The message of an error of the operating system without its number.
+pub(crate) fn without_number(message: &str) -> &str {
+    message.split(" (os error ").next().unwrap_or_default()
+}
+
 fn read(flag: &str, path: &Path) -> Result<Vec<u8>, WorkerError> {
-    let wrong = |reason: &dyn std::fmt::Display| {
-        WorkerError::Certificate(format!("{flag}: could not read {}: {reason}", path.display()))
+    let wrong = |reason: &str| WorkerError::Certificate(format!("{flag}: could not read {}: {reason}", path.display()));
+    let failed = |error: io::Error| match error.kind() {
+        io::ErrorKind::NotFound => wrong("there is no such file"),
+        io::ErrorKind::IsADirectory => wrong("it is a directory; name a file"),
+        io::ErrorKind::PermissionDenied => wrong("the permission is missing"),
+        _ => wrong(without_number(&error.to_string())),
     };
-    let length = fs::metadata(path).map_err(|error| wrong(&error))?.len();
+    let length = fs::metadata(path).map_err(failed)?.len();
     if length > FILE_BYTES_MAX {
         return Err(wrong(&format!("it is larger than {FILE_BYTES_MAX} bytes")));
     }
-    fs::read(path).map_err(|error| wrong(&error))
+    fs::read(path).map_err(failed)
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ struct BatchLine {
 
 /// Creates every valid job and lists the errors of the others.
 pub(super) async fn create_batch(client: &Client, out: Output, path: &Path) -> anyhow::Result<()> {
-    let text = document::read_text(path)?;
+    let text = document::read_text("--batch", path)?;
     let answer = client.post(&["jobs", "batch"]).body("application/x-ndjson", text.into_bytes()).lines().await?;
     let (mut made, mut refused) = (0_u64, 0_u64);
     for line in answer {
@@ -34,8 +34,9 @@ pub(super) async fn create_batch(client: &Client, out: Output, path: &Path) -> a
             out.json_line(&line)?;
         }
         let name = read.name.map(|name| format!(" ({name})")).unwrap_or_default();
+        let at = format!("{}: line {}{name}", path.display(), read.line);
         for warning in &read.warnings {
-            output::note_line(&format!("line {}{name}: warning: {}", read.line, warning.line()));
+            output::note_line(&format!("{at}: warning: {}", warning.line()));
         }
         if (200..300).contains(&read.status) {
             made += 1;
@@ -43,7 +44,7 @@ pub(super) async fn create_batch(client: &Client, out: Output, path: &Path) -> a
         }
         refused += 1;
         let errors: Vec<String> = read.errors.iter().map(FieldError::line).collect();
-        output::note_line(&format!("line {}{name}: {}", read.line, errors.join("; ")));
+        output::note_line(&format!("{at}: {}", errors.join("; ")));
     }
     if !out.is_json() {
         out.line(&format!("{made} created, {refused} refused"))?;

@@ -54,7 +54,7 @@ const SET_BY_SERVER: [&str; 14] = [
 impl Document {
     /// Reads a job from a file. `-` is stdin. A file that no server accepts is refused here, before it is sent.
     pub(super) fn read(path: &Path) -> anyhow::Result<Self> {
-        let text = read_text(path)?;
+        let text = read_text("--file", path)?;
         if text.len() > JOB_BYTES_MAX {
             let (file, size) = (path.display(), text.len());
             let message =
@@ -96,6 +96,10 @@ impl Document {
 
     pub(super) fn has_name(&self) -> bool {
         self.fields.contains_key("name")
+    }
+
+    pub(super) fn has_schedule(&self) -> bool {
+        self.fields.get("schedule").is_some_and(Value::is_object)
     }
 
     pub(super) fn has_target(&self) -> bool {
@@ -147,7 +151,7 @@ fn merge(into: &mut Map<String, Value>, from: Map<String, Value>) {
 /// Reads raw JSON text from the command line or from a `@file`.
 pub(crate) fn payload(text: &str) -> anyhow::Result<Box<RawValue>> {
     let text = match text.strip_prefix('@') {
-        Some(path) => read_text(Path::new(path))?,
+        Some(path) => read_text("--payload", Path::new(path))?,
         None => text.to_owned(),
     };
     if text.len() > PAYLOAD_BYTES_MAX {
@@ -163,17 +167,19 @@ pub(crate) fn payload(text: &str) -> anyhow::Result<Box<RawValue>> {
     })
 }
 
-pub(crate) fn read_text(path: &Path) -> anyhow::Result<String> {
+/// The text of the file that a flag names. `-` is stdin.
+pub(crate) fn read_text(flag: &str, path: &Path) -> anyhow::Result<String> {
     if path == Path::new("-") {
         let mut text = String::new();
         io::stdin().read_to_string(&mut text).context("could not read stdin")?;
         return Ok(text);
     }
     let unreadable =
-        |error: io::Error| Failure::usage(format!("could not read {}: {}", path.display(), os_error(&error)));
+        |error: io::Error| Failure::usage(format!("{flag}: could not read {}: {}", path.display(), os_error(&error)));
     let size = fs::metadata(path).map_err(unreadable)?.len();
     if size > FILE_BYTES_MAX {
-        let message = format!("{} has {size} bytes; at most {FILE_BYTES_MAX} (64 MiB) are read", path.display());
+        let message =
+            format!("{flag}: {} has {size} bytes; at most {FILE_BYTES_MAX} (64 MiB) are read", path.display());
         return Err(Failure::usage(message).into());
     }
     Ok(fs::read_to_string(path).map_err(unreadable)?)

@@ -191,6 +191,23 @@ impl JobFlags {
         self.document()
     }
 
+    /// The first flag that changes a schedule, if no flag sets one.
+    pub(crate) fn without_schedule(&self) -> Option<&'static str> {
+        if self.cron.is_some() || self.every.is_some() || self.at.is_some() {
+            return None;
+        }
+        let given = [
+            ("--tz", self.tz.is_some()),
+            ("--gap", self.gap.is_some()),
+            ("--fold", self.fold.is_some()),
+            ("--starts-at", self.starts_at.is_some()),
+            ("--ends-at", self.ends_at.is_some()),
+            ("--jitter", self.jitter.is_some()),
+            ("--exclude", !self.exclude.is_empty()),
+        ];
+        given.iter().find_map(|(flag, is_given)| is_given.then_some(*flag))
+    }
+
     /// A merge patch (RFC 7396) for an update. A new kind of schedule or target replaces the old one, so the patch sets the
     /// fields of the other kinds to null.
     pub(crate) fn for_update(self, update: UpdateFlags) -> anyhow::Result<Document> {

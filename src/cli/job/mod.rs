@@ -353,6 +353,10 @@ impl Create {
             None => Document::default(),
         };
         let zone = document.zone();
+        if let Some(flag) = self.flags.without_schedule().filter(|_| !document.has_schedule()) {
+            let message = format!("{flag} needs a schedule; add --cron, --every or --at, or remove {flag}");
+            return Err(Failure::usage(message).into());
+        }
         document.overlay(self.flags.resolve(out.times(), zone.as_deref())?.for_create()?);
         if let Some(name) = self.name {
             document.name(name);

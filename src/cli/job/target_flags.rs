@@ -118,7 +118,7 @@ impl Given {
             match self.flag.value {
                 FlagValue::Text | FlagValue::Words => document.set(&path, value.as_str().into()),
                 FlagValue::UpperCase => document.set(&path, value.to_ascii_uppercase().into()),
-                FlagValue::Secret => document.set(&path, secret(value)?.into()),
+                FlagValue::Secret => document.set(&path, secret(&format!("--{}", self.flag.name), value)?.into()),
                 FlagValue::Header | FlagValue::Pair => {
                     document.set(&[path.as_slice(), &[name.as_str()]].concat(), value.as_str().into());
                 }
@@ -129,9 +129,9 @@ impl Given {
     }
 }
 
-fn secret(text: &str) -> anyhow::Result<String> {
+fn secret(flag: &str, text: &str) -> anyhow::Result<String> {
     match text.strip_prefix('@') {
-        Some(path) => Ok(read_text(Path::new(path))?.trim().to_owned()),
+        Some(path) => Ok(read_text(flag, Path::new(path))?.trim().to_owned()),
         None => Ok(text.to_owned()),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{
     fs::OpenOptions,
-    io::Write as _,
+    io::{ErrorKind, Write as _},
     os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
     sync::Arc,
@@ -76,8 +76,16 @@ impl Keygen {
                 false => Ok(out.line(&key.text())?),
             };
         };
-        write(&path, &key)
-            .map_err(|error| Failure::usage(format!("--file: {}: {}", path.display(), os_error(&error))))?;
+        write(&path, &key).map_err(|error| {
+            let why = match error.kind() {
+                _ if path.is_dir() => "it is a directory; name a new file".to_owned(),
+                ErrorKind::AlreadyExists => {
+                    "the file exists, and a key in it would be lost; name a new file".to_owned()
+                }
+                _ => os_error(&error),
+            };
+            Failure::usage(format!("--file: could not write {}: {why}", path.display()))
+        })?;
         if out.is_json() {
             return Ok(out.json(&json!({ "id": key.id(), "file": path }))?);
         }

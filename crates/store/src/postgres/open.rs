@@ -238,8 +238,17 @@ pub(super) async fn migrate_only(url: &str) -> Result<()> {
 }
 
 pub(super) fn parse(url: &str) -> Result<PgConnectOptions> {
+    // The message of sqlx begins with words that say nothing to a user.
     let options = PgConnectOptions::from_str(url).map_err(|error| {
-        StoreError::Unusable(format!("the database URL is invalid ({error}); write postgres://user@host/database"))
+        let why = error.to_string();
+        let why = why.strip_prefix("error with configuration: ").unwrap_or(&why);
+        let why = match why {
+            "invalid port number" => "its port is not a number from 1 to 65535",
+            why => why,
+        };
+        StoreError::Unusable(format!(
+            "the database URL is not valid: {why}; write it like postgres://user@host:5432/database"
+        ))
     })?;
     // Poolers refuse settings that they do not know.
     Ok(options.extra_float_digits(None).application_name("everytick").disable_statement_logging())

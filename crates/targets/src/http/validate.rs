@@ -69,6 +69,10 @@ fn parse_url(text: &str) -> Result<Url, String> {
         url::ParseError::RelativeUrlWithoutBase if is_plain(text) && !text.is_empty() && !text.starts_with('/') => {
             format!("{text:?} is not a URL: the scheme is missing; write \"https://{text}\"")
         }
+        url::ParseError::InvalidPort => {
+            let shown = if is_plain(text) { format!("{text:?} ") } else { String::new() };
+            format!("{shown}has a port that is not a number from 1 to 65535; write one such as \"https://example.org:8443/hook\"")
+        }
         _ if is_plain(text) => format!("{text:?} is not a URL; write one such as \"https://example.org/hook\""),
         _ => "is not a URL; write one such as \"https://example.org/hook\"".to_owned(),
     })?;

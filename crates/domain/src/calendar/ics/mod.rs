@@ -53,6 +53,10 @@ pub fn from_ics(text: &str, timezone: Option<&str>, now: DbTime) -> Result<Impor
     if let Some(event) = file.event {
         return Err(vec![Invalid::new(format!("line {}", event.line), "the event that begins here has no END:VEVENT")]);
     }
+    if let Some(line) = file.open {
+        let message = "the calendar that begins here has no END:VCALENDAR: the file is not complete; get it again";
+        return Err(vec![Invalid::new(format!("line {line}"), message)]);
+    }
     file.add_events().map_err(|(line, message)| vec![Invalid::new(format!("line {line}"), message)])?;
     if file.dates.is_empty() && file.yearly.is_empty() && !file.left_out.is_empty() {
         return Err(file.left_out.iter().map(LeftOut::invalid).collect());
@@ -116,6 +120,8 @@ fn parts(number: usize, line: &str) -> Line {
 struct File {
     years: Years,
     begun: bool,
+    /// The line on which the calendar begins that has not ended yet.
+    open: Option<usize>,
     zone: Option<String>,
     event: Option<Event>,
     events: Vec<Event>,
@@ -153,12 +159,13 @@ impl File {
     fn new(now: DbTime) -> Self {
         let (events, inside, dates, yearly, left_out) = Default::default();
         let years = Years::around(now);
-        Self { years, begun: false, zone: None, event: None, events, inside, dates, yearly, left_out }
+        Self { years, begun: false, open: None, zone: None, event: None, events, inside, dates, yearly, left_out }
     }
 
     fn take(&mut self, line: &Line) -> Result<(), String> {
         match (line.name.as_str(), line.value.to_ascii_uppercase().as_str()) {
-            ("BEGIN", "VCALENDAR") => self.begun = true,
+            ("BEGIN", "VCALENDAR") => (self.begun, self.open) = (true, Some(line.number)),
+            ("END", "VCALENDAR") => self.open = None,
             ("BEGIN", "VEVENT") if self.inside.is_empty() => {
                 if self.event.is_some() {
                     return Err("an event begins inside another".to_owned());

@@ -153,6 +153,9 @@ fn a_file_without_an_event_that_can_be_imported_is_refused_with_its_lines() {
         assert!(wrong[0].to_string().contains(message), "{lines}: {}", wrong[0]);
     }
     assert!(from_ics("hello", None, NOW).unwrap_err()[0].message.contains("BEGIN:VCALENDAR"));
+    let cut = event("DTSTART;VALUE=DATE:20261225").replace("END:VCALENDAR\r\n", "");
+    let refused = from_ics(&cut, None, NOW).unwrap_err();
+    assert!(refused[0].field == "line 1" && refused[0].message.contains("not complete"), "{refused:?}");
     let open = from_ics("BEGIN:VCALENDAR\nBEGIN:VEVENT\n", None, NOW).unwrap_err();
     assert!(open[0].to_string().contains("line 2"), "{}", open[0]);
 }
