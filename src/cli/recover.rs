@@ -87,8 +87,8 @@ impl Recover {
             DatabaseUrl::Postgres(url) => Box::new(PostgresStore::connect_read_only(&url).await?),
         };
         let now = store.now().await?;
-        let jobs = match self.job {
-            Some(job) => vec![one(store.as_ref(), &job).await?],
+        let jobs = match &self.job {
+            Some(job) => vec![one(store.as_ref(), job).await?],
             None => overdue(store.as_ref(), now.plus(HORIZON)).await?,
         };
         let only = self.job.as_ref().and_then(|_| jobs.first()).map(|loaded| loaded.job.id);
