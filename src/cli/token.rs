@@ -509,7 +509,7 @@ impl Revoke {
             return Err(Failure::new(
                 Exit::Conflict,
                 format!(
-                    "{name:?} is the last valid token that can create others: after it, only `everytick access reset` with \
+                    "{name:?} is the last valid token that can create others, of those that you may see: without one, only `everytick access reset` with \
                      the server's database opens the API again; create another admin token first, or revoke it with --yes"
                 ),
             )
