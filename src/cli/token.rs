@@ -509,8 +509,9 @@ impl Revoke {
             return Err(Failure::new(
                 Exit::Conflict,
                 format!(
-                    "{name:?} is the last valid token that can create others, of those that you may see: without one, only `everytick access reset` with \
-                     the server's database opens the API again; create another admin token first, or revoke it with --yes"
+                    "{name:?} is the last valid token that can create others, of those that you may see: without one, only \
+                     `everytick access reset` with the server's database opens the API again; create another admin token \
+                     first, or revoke it with --yes"
                 ),
             )
             .into());
