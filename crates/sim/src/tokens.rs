@@ -77,16 +77,22 @@ impl TokenStore for SimStore {
     async fn run_key(&self, fresh: RunKey) -> Result<RunKey> {
         script!(self, Ask, "read the key of run tokens", [], |tx| token::run_key(tx, fresh))
     }
-    async fn note_denied(
+    async fn note_refused(
         &self,
         tenant: TenantId,
         actor: &Actor,
         action: &str,
         subject: &str,
         detail: &str,
+        result: AuditResult,
     ) -> Result<()> {
-        script!(self, Ask, "note a denied request", [actor, action, subject, detail], |tx| token::note_denied(
-            tx, tenant, &actor, &action, &subject, &detail
+        script!(self, Ask, "note a refused request", [actor, action, subject, detail], |tx| token::note_refused(
+            tx,
+            tenant,
+            &actor,
+            &action,
+            (subject.as_str(), detail.as_str()),
+            result
         ))
     }
 }
@@ -157,14 +163,15 @@ impl TokenTx for SimTx<'_> {
         gone.iter().for_each(|id| drop(self.db.tokens.remove(id)));
         Ok(gone.len() as u64)
     }
-    async fn audit_denied(
+    async fn audit_refused(
         &mut self,
         tenant: TenantId,
         actor: &Actor,
         action: &str,
         row: (String, String),
+        result: AuditResult,
     ) -> Result<()> {
-        self.db.note_result(tenant, actor, action, row, AuditResult::Denied, self.at);
+        self.db.note_result(tenant, actor, action, row, result, self.at);
         Ok(())
     }
 }

@@ -7,7 +7,7 @@ use everytick_domain::{
     time::{DbTime, Span},
 };
 
-use crate::{Actor, Page, Result};
+use crate::{Actor, AuditResult, Page, Result};
 
 /// A use of a token is written at most once in this time.
 pub const USE_NOTED_EVERY: Span = Span::minutes(1);
@@ -123,7 +123,17 @@ pub trait TokenStore: Send + Sync + 'static {
     async fn reset_access(&self, actor: &Actor) -> Result<()>;
     /// The key of run tokens. Stores the given one if there is none.
     async fn run_key(&self, fresh: RunKey) -> Result<RunKey>;
-    /// Writes the audit row of a request that was denied.
+    /// Writes the audit row of a request that changed nothing.
+    async fn note_refused(
+        &self,
+        tenant: TenantId,
+        actor: &Actor,
+        action: &str,
+        subject: &str,
+        detail: &str,
+        result: AuditResult,
+    ) -> Result<()>;
+    /// The same for a request that was denied.
     async fn note_denied(
         &self,
         tenant: TenantId,
@@ -131,5 +141,7 @@ pub trait TokenStore: Send + Sync + 'static {
         action: &str,
         subject: &str,
         detail: &str,
-    ) -> Result<()>;
+    ) -> Result<()> {
+        self.note_refused(tenant, actor, action, subject, detail, AuditResult::Denied).await
+    }
 }

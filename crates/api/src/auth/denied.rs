@@ -1,5 +1,5 @@
-//! Writes audit rows of denied requests. Their rate is limited for each credential, and for each address without a
-//! valid credential. The next row contains the number of denied requests that got no row.
+//! Writes audit rows of denied requests, and of changes of credentials and secrets that failed. Their rate is limited for each
+//! credential, and for each address without a valid credential. The next row contains the number of requests that got no row.
 
 use std::{
     collections::HashMap,
@@ -10,7 +10,7 @@ use std::{
 
 use axum::http::{Method, StatusCode};
 use everytick_domain::ids::{TenantId, TokenId};
-use everytick_engine::types::{Actor, ActorKind};
+use everytick_engine::types::{Actor, ActorKind, AuditResult};
 use serde_json::json;
 
 use super::{
@@ -50,10 +50,27 @@ pub(super) struct RequestInfo {
     pub(super) request: String,
 }
 
+/// Whether an answer needs an audit row, and with which result. 401 and 403 do if the request had a credential. A change of
+/// credentials or secrets that was refused for another reason does too: a second rotation of a token is a sign of theft.
+pub(super) fn refusal(status: StatusCode, with_credential: bool, manages: bool) -> Option<AuditResult> {
+    match status {
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => with_credential.then_some(AuditResult::Denied),
+        StatusCode::TOO_MANY_REQUESTS => None,
+        _ if status.is_client_error() || status.is_server_error() => manages.then_some(AuditResult::Failed),
+        _ => None,
+    }
+}
+
 impl Denials {
-    /// Writes an audit row about a request that was answered 401 or 403 because of its credential. A request without a
-    /// credential gets no row.
-    pub(super) async fn note(&self, api: &Api, info: &RequestInfo, caller: Option<&Caller>, status: StatusCode) {
+    /// Writes an audit row about a request that changed nothing.
+    pub(super) async fn note(
+        &self,
+        api: &Api,
+        info: &RequestInfo,
+        caller: Option<&Caller>,
+        status: StatusCode,
+        result: AuditResult,
+    ) {
         let anonymous = || Actor {
             name: "anonymous".to_owned(),
             kind: ActorKind::Anonymous,
@@ -70,8 +87,8 @@ impl Denials {
         let path: String = info.path.chars().take(PATH_CHARS_MAX).collect();
         let detail = json!({ "status": status.as_u16(), "not_listed": unlisted }).to_string();
         let subject = format!("{} {path}", info.method);
-        if let Err(error) = api.commands.access().note_denied(tenant, &actor, &subject, &detail).await {
-            tracing::warn!(%error, "could not write the audit row of a denied request");
+        if let Err(error) = api.commands.access().note_refused(tenant, &actor, &subject, &detail, result).await {
+            tracing::warn!(%error, "could not write the audit row of a refused request");
         }
     }
 
@@ -92,6 +109,20 @@ impl Denials {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_refused_request_has_a_row_if_it_was_denied_or_would_have_changed_a_credential() {
+        let row = |status: u16, with_credential, manages| {
+            refusal(StatusCode::from_u16(status).unwrap(), with_credential, manages).map(AuditResult::word)
+        };
+        for status in [401, 403] {
+            assert_eq!((row(status, true, true), row(status, false, true)), (Some("denied"), None));
+        }
+        for status in [400, 404, 409, 422, 500, 503] {
+            assert_eq!((row(status, true, true), row(status, true, false)), (Some("failed"), None));
+        }
+        assert_eq!((row(429, true, true), row(201, true, true), row(200, false, true)), (None, None, None));
+    }
 
     #[test]
     fn sixty_rows_a_minute_and_then_a_count() {

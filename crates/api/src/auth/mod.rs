@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Handlers reach commands and queries only through [`State`], which carries the caller. So a handler cannot run without one.
-//! `denied` writes the audit rows of denied requests.
+//! `denied` writes the audit rows of requests that were denied or failed.
 
 mod authenticate;
 mod caller;
@@ -23,7 +23,7 @@ use std::{
 
 use axum::{
     extract::{self, FromRequestParts, MatchedPath, Request},
-    http::{HeaderMap, HeaderName, HeaderValue, StatusCode, request::Parts},
+    http::{HeaderMap, HeaderName, HeaderValue, request::Parts},
     middleware::Next,
     response::{IntoResponse, Response},
 };
@@ -49,7 +49,7 @@ pub(crate) use caller::Caller;
 pub(crate) use routes::methods;
 
 use authenticate::{Limits, authenticate, is_open};
-use denied::{Denials, RequestInfo};
+use denied::{Denials, RequestInfo, refusal};
 
 /// Maximum number of characters of a request id that a client sends.
 const REQUEST_ID_CHARS_MAX: usize = 64;
@@ -189,6 +189,7 @@ pub(crate) async fn admit(extract::State(api): extract::State<Arc<Api>>, mut req
         request: id.to_str().unwrap_or_default().to_owned(),
     };
     let with_credential = request.headers().contains_key(axum::http::header::AUTHORIZATION);
+    let manages = routes::manages(request.method(), request.extensions().get::<MatchedPath>().map(MatchedPath::as_str));
     let (mut response, caller) = match check(&api, &mut request, &info).await {
         Ok(caller) => {
             if let Some(caller) = &caller {
@@ -198,8 +199,9 @@ pub(crate) async fn admit(extract::State(api): extract::State<Arc<Api>>, mut req
         }
         Err((error, caller)) => (error.into_response(), caller),
     };
-    if with_credential && matches!(response.status(), StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
-        api.auth.denials.note(&api, &info, caller.as_ref(), response.status()).await;
+    let status = response.status();
+    if let Some(result) = refusal(status, with_credential, manages && caller.is_some()) {
+        api.auth.denials.note(&api, &info, caller.as_ref(), status, result).await;
     }
     let headers = response.headers_mut();
     headers.insert(REQUEST_ID, id);

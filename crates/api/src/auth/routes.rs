@@ -83,6 +83,12 @@ pub(super) fn for_run_tokens(path: &str) -> bool {
     FOR_RUN_TOKENS.contains(&path)
 }
 
+/// Whether a request changes credentials or secrets.
+pub(super) fn manages(method: &Method, route: Option<&str>) -> bool {
+    let needs = route.and_then(|route| permission(method, route));
+    needs == Some(Manage) || (needs == Some(Own) && method == Method::POST)
+}
+
 /// The permission for a route; `None` if the router has no such route. `HEAD` needs the same permission as `GET`.
 pub(super) fn permission(method: &Method, path: &str) -> Option<Permission> {
     let method = if method == Method::HEAD { "GET" } else { method.as_str() };

@@ -738,6 +738,25 @@ async fn changes_and_denied_requests_are_audited_with_their_origin() {
     assert_eq!(rows[2].request.as_deref(), Some("r-1"));
 }
 
+#[tokio::test]
+async fn a_failed_change_of_a_credential_has_an_audit_row() {
+    let server = Server::required().await;
+    let admin = token(&server, 1, grant(Role::Admin)).await;
+    let named = json!({"name": "t1", "role": "viewer"});
+    call_as(&server, &admin, "POST", "/api/v1/tokens", named).await.expect(409);
+    call_as(&server, &admin, "PUT", "/api/v1/secrets/s", json!({"value": "in-the-body", "hosts": []}))
+        .await
+        .expect(422);
+    // A refused change of a job is no event of access.
+    call_as(&server, &admin, "POST", "/api/v1/jobs", json!({"name": "j"})).await.expect(422);
+    let rows = get(&server, &admin, "/api/v1/audit?result=failed").await.expect(200);
+    let found: Vec<_> =
+        rows["items"].as_array().unwrap().iter().map(|row| (&row["subject"], &row["detail"]["status"])).collect();
+    assert_eq!(found, [(&json!("PUT /api/v1/secrets/s"), &json!(422)), (&json!("POST /api/v1/tokens"), &json!(409))]);
+    assert!(!rows.to_string().contains("in-the-body"));
+    assert_eq!((&rows["items"][0]["actor"], &rows["items"][0]["action"]), (&json!("token:t1"), &json!("failed")));
+}
+
 /// Creates a token, and searches everything that the process writes for its text.
 #[tokio::test]
 async fn no_token_is_stored_or_shown_again() {

@@ -18,7 +18,8 @@ use everytick_domain::{
     time::{DbTime, Span},
 };
 use everytick_store::{
-    Actor, Creator, NewToken, Page, Result, Store, StoreError, TokenKey, TokenOwner, TokenRecord, USE_NOTED_EVERY,
+    Actor, AuditResult, Creator, NewToken, Page, Result, Store, StoreError, TokenKey, TokenOwner, TokenRecord,
+    USE_NOTED_EVERY,
 };
 
 use self::lookups::Lookups;
@@ -252,9 +253,16 @@ impl Access {
         self.0.store.list_tokens(owner, after, limit).await
     }
 
-    /// Writes the audit row of a denied request.
-    pub async fn note_denied(&self, tenant: TenantId, actor: &Actor, subject: &str, detail: &str) -> Result<()> {
-        self.0.store.note_denied(tenant, actor, "denied", subject, detail).await
+    /// Writes the audit row of a request that was denied or has failed. The result is also its action.
+    pub async fn note_refused(
+        &self,
+        tenant: TenantId,
+        actor: &Actor,
+        subject: &str,
+        detail: &str,
+        result: AuditResult,
+    ) -> Result<()> {
+        self.0.store.note_refused(tenant, actor, result.word(), subject, detail, result).await
     }
 
     async fn fresh(&self) -> Result<(Token, TokenKey)> {

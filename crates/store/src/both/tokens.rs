@@ -66,15 +66,17 @@ impl TokenStore for DbStore {
     async fn run_key(&self, fresh: RunKey) -> Result<RunKey> {
         in_tx!(self, "read the key of run tokens", tx => token::run_key(tx, fresh))
     }
-    async fn note_denied(
+    async fn note_refused(
         &self,
         tenant: TenantId,
         actor: &Actor,
         action: &str,
         subject: &str,
         detail: &str,
+        result: AuditResult,
     ) -> Result<()> {
-        in_tx!(self, "note a denied request", tx => token::note_denied(tx, tenant, actor, action, subject, detail))
+        let row = (subject, detail);
+        in_tx!(self, "note a refused request", tx => token::note_refused(tx, tenant, actor, action, row, result))
     }
 }
 
@@ -189,13 +191,14 @@ impl TokenTx for DbTx {
     async fn prune_tokens(&mut self, before: DbTime, limit: usize) -> Result<u64> {
         self.execute(query!("tokens/prune_tokens", before.millis(), rows::limit(limit))).await
     }
-    async fn audit_denied(
+    async fn audit_refused(
         &mut self,
         tenant: TenantId,
         actor: &Actor,
         action: &str,
         row: (String, String),
+        result: AuditResult,
     ) -> Result<()> {
-        verbs::audit(self, tenant, actor, action, &[row], AuditResult::Denied).await
+        verbs::audit(self, tenant, actor, action, &[row], result).await
     }
 }

@@ -12,7 +12,9 @@ use everytick_domain::{
 };
 
 use super::{Tx, audit_one};
-use crate::{Actor, Creator, NewToken, Result, StoreError, TokenKey, TokenOwner, TokenRecord, USE_NOTED_EVERY};
+use crate::{
+    Actor, AuditResult, Creator, NewToken, Result, StoreError, TokenKey, TokenOwner, TokenRecord, USE_NOTED_EVERY,
+};
 
 /// The verbs of tokens and settings.
 #[async_trait]
@@ -35,13 +37,14 @@ pub trait TokenTx: Tx {
     async fn touch_token(&mut self, id: TokenId, ip: &str, unless_after: DbTime) -> Result<()>;
     /// Removes tokens that ended before this time.
     async fn prune_tokens(&mut self, before: DbTime, limit: usize) -> Result<u64>;
-    /// Writes the audit row of a denied request.
-    async fn audit_denied(
+    /// Writes an audit row about a request that changed nothing.
+    async fn audit_refused(
         &mut self,
         tenant: TenantId,
         actor: &Actor,
         action: &str,
         row: (String, String),
+        result: AuditResult,
     ) -> Result<()>;
 }
 
@@ -298,16 +301,16 @@ pub async fn run_key<T: TokenTx + ?Sized>(tx: &mut T, fresh: RunKey) -> Result<R
     Ok(fresh)
 }
 
-pub async fn note_denied<T: TokenTx + ?Sized>(
+pub async fn note_refused<T: TokenTx + ?Sized>(
     tx: &mut T,
     tenant: TenantId,
     actor: &Actor,
     action: &str,
-    subject: &str,
-    detail: &str,
+    (subject, detail): (&str, &str),
+    result: AuditResult,
 ) -> Result<()> {
     tx.read_clock().await?;
-    tx.audit_denied(tenant, actor, action, (subject.to_owned(), detail.to_owned())).await
+    tx.audit_refused(tenant, actor, action, (subject.to_owned(), detail.to_owned()), result).await
 }
 
 fn conflict(message: &str) -> StoreError {

@@ -62,17 +62,21 @@ impl ActorKind {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AuditResult {
     Ok,
+    /// The caller's credential does not allow it.
     Denied,
+    /// The caller may do it, and it was refused for another reason.
+    Failed,
 }
 
 impl AuditResult {
-    pub const ALL: [Self; 2] = [Self::Ok, Self::Denied];
+    pub const ALL: [Self; 3] = [Self::Ok, Self::Denied, Self::Failed];
 
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
             Self::Ok => "ok",
             Self::Denied => "denied",
+            Self::Failed => "failed",
         }
     }
 }
