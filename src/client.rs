@@ -303,7 +303,8 @@ impl<'a> Request<'a> {
             if let Some(problem) = client.server.expects_tls(status, response).await {
                 return Err(Failure::new(Exit::NoServer, format!("--server: {problem}")).into());
             }
-            return Err(not_everytick(client, &status.to_string()).into());
+            // A proxy answers so while its server restarts.
+            return Err(not_everytick(client, &status.to_string()).temporary_if(status.is_server_error()).into());
         }
         let body = response.bytes().await.unwrap_or_default();
         let problem: Problem = serde_json::from_slice(&body).unwrap_or_default();
@@ -313,7 +314,8 @@ impl<'a> Request<'a> {
         if status == StatusCode::UNAUTHORIZED {
             return Err(Failure::new(exit_of(status), client.unauthenticated()).into());
         }
-        Err(Failure::new(exit_of(status), by_flag(&problem.message(status))).into())
+        let temporary = status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS;
+        Err(Failure::new(exit_of(status), by_flag(&problem.message(status))).temporary_if(temporary).into())
     }
 }
 

@@ -3,6 +3,7 @@
 //! release does not support.
 
 mod address;
+mod audit_stream;
 mod database;
 mod egress;
 mod exposure;
@@ -33,6 +34,7 @@ use crate::{
 };
 
 pub(crate) use address::{AddressRange, DnsServer, Listen, ListenKey};
+pub(crate) use audit_stream::AuditStream;
 pub(crate) use database::{DatabaseSource, DatabaseUrl, database};
 pub(crate) use egress::{Egress, EgressKeys};
 pub(crate) use file::File;
@@ -105,6 +107,8 @@ pub(crate) struct Settings {
     pub(crate) history: Span,
     /// Rows of the audit trail are deleted after this long.
     pub(crate) audit_retention: Span,
+    /// Receives the audit trail while this node is the leader.
+    pub(crate) audit_stream: Option<AuditStream>,
     /// Shortest allowed distance between two ticks of one job.
     pub(crate) min_interval: Span,
     /// Limit of jobs per tenant.
@@ -172,6 +176,9 @@ impl Settings {
         let webhook_ranges =
             named.pick("allow_webhook_range", flags.allow_webhook_range, file.allow_webhook_range).unwrap_or_default();
         let dns_servers = named.pick("dns_server", flags.dns_server, file.dns_server).unwrap_or_default();
+        let audit_stream = named.pick("audit_stream", flags.audit_stream, file.audit_stream);
+        let wrong_stream = |wrong: String| Failure::usage(format!("{}: {wrong}", named.of("audit_stream")));
+        let audit_stream = audit_stream.map(|text| text.parse::<AuditStream>()).transpose().map_err(wrong_stream)?;
         let mut settings = Self {
             listen,
             metrics_listen: named.pick("metrics_listen", flags.metrics_listen, file.metrics_listen),
@@ -222,6 +229,7 @@ impl Settings {
             audit_retention: named
                 .pick("audit_retention", flags.audit_retention, file.audit_retention)
                 .unwrap_or(Span::days(400)),
+            audit_stream,
             min_interval: named.pick("min_interval", flags.min_interval, file.min_interval).unwrap_or(EVERY_MIN),
             max_jobs: named
                 .pick("max_jobs", flags.max_jobs, file.max_jobs)
@@ -556,7 +564,7 @@ mod tests {
             }
             seen += 1;
         }
-        assert_eq!(seen, 43);
+        assert_eq!(seen, 44);
     }
 
     #[test]
@@ -586,6 +594,8 @@ mod tests {
             (["--max-jobs", "0"], "1 to 1000000000"),
             (["--drain-timeout", "2h"], "up to 1h"),
             (["--node-name", "my node"], "not a node name"),
+            (["--audit-stream", "/var/log/audit"], "file:/var/log"),
+            (["--audit-stream", "http://siem.example.org/"], "--audit-stream: has the scheme"),
         ] {
             let message = resolve(&flags, "").unwrap_err();
             assert!(message.contains(expected), "{flags:?}: {message}");

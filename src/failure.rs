@@ -24,11 +24,18 @@ pub(crate) enum Exit {
 pub(crate) struct Failure {
     exit: Exit,
     message: String,
+    /// The same request may succeed later.
+    temporary: bool,
 }
 
 impl Failure {
     pub(crate) fn new(exit: Exit, message: impl Into<String>) -> Self {
-        Self { exit, message: message.into() }
+        Self { exit, message: message.into(), temporary: exit == Exit::NoServer }
+    }
+
+    /// Marks an error that a later repeat of the request may not have.
+    pub(crate) fn temporary_if(self, temporary: bool) -> Self {
+        Self { temporary, ..self }
     }
 
     pub(crate) fn usage(message: impl Into<String>) -> Self {
@@ -60,6 +67,11 @@ pub(crate) fn is_not_found(error: &anyhow::Error) -> bool {
 /// The exit code of an error.
 pub(crate) fn exit(error: &anyhow::Error) -> Exit {
     error.downcast_ref::<Failure>().map_or(Exit::Failed, |failure| failure.exit)
+}
+
+/// Whether a repeat of the request may succeed later: no server answers, or it is busy or broken.
+pub(crate) fn is_temporary(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<Failure>().is_some_and(|failure| failure.temporary)
 }
 
 /// Prints the error and returns its exit code. A closed pipe (`| head`) is not an error: the reader has what it wanted.

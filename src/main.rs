@@ -1,6 +1,7 @@
 //! The `everytick` binary: parses the command line, runs one command, and reports an error as a message and an exit code.
 
 mod access;
+mod audit_stream;
 mod bench;
 mod cli;
 mod client;

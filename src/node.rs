@@ -16,7 +16,7 @@ use everytick_targets::{AddressPolicy, ShellSettings, TargetSettings, Targets, e
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    access,
+    access, audit_stream,
     cli::serve::{NEXT_TICKS_MAX, NextTick, Running},
     config::{DatabaseUrl, InlineSecrets, Settings, Shell, read_keys},
     descriptors,
@@ -77,11 +77,12 @@ pub(crate) async fn start(
     if let Some(shell) = targets.shell.as_ref().filter(|_| settings.roles.runs_jobs) {
         check_shell(settings, shell).await?;
     }
+    let delivers = Arc::new(Targets::start(&targets)?);
     let run_key = store.run_key(new_run_key(&*entropy)).await?;
     let shares = descriptors::divide(settings.slots, settings.enable_shell);
     let parts = Parts {
         store: store.clone(),
-        target: Arc::new(Targets::start(&targets)?),
+        target: delivers.clone(),
         hints: hints.clone(),
         live: live.clone(),
         entropy: entropy.clone(),
@@ -91,6 +92,7 @@ pub(crate) async fn start(
         settings: everytick_engine::Settings {
             run_key: Some(run_key.clone()),
             vault: vault.clone(),
+            audit_sink: settings.audit_stream.as_ref().map(|stream| audit_stream::sink(stream, &delivers)),
             ..engine_settings(settings, shares.slots as usize, addresses)
         },
     };
@@ -203,6 +205,7 @@ fn engine_settings(settings: &Settings, slots: usize, addresses: &[SocketAddr]) 
         listen: addresses.iter().copied().flat_map(identity::listening).collect(),
         replace_node: settings.replace_node,
         audit_retention: settings.audit_retention,
+        audit_sink: None,
         run_key: None,
         vault: None,
     }

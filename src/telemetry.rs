@@ -87,6 +87,13 @@ pub(crate) fn start() -> anyhow::Result<PrometheusHandle> {
         "everytick_tokens_expiring",
         "Valid tokens of the installation that expire within 14 days and have not been rotated"
     );
+    describe_gauge!(
+        "everytick_audit_stream_lag_seconds",
+        Unit::Seconds,
+        "Age of the oldest audit row that was not sent yet; 0 if there is none, and on nodes that are not the leader"
+    );
+    describe_counter!("everytick_audit_stream_rows_total", "Audit rows that the receiver has confirmed");
+    describe_counter!("everytick_audit_stream_failures_total", "Failed tries to send audit rows");
     describe_gauge!("everytick_jobs_in_memory", "Jobs in memory: due soon, or with open runs");
     describe_gauge!(
         "everytick_tls_cert_expiry_seconds",
@@ -104,7 +111,12 @@ pub(crate) fn start() -> anyhow::Result<PrometheusHandle> {
     for state in ["succeeded", "failed", "cancelled", "waiting"] {
         counter!("everytick_runs_total", "state" => state).absolute(0);
     }
-    for name in ["everytick_ticks_recorded_total", "everytick_settles_refused_total", "everytick_runs_lost_total"] {
+    for name in [
+        "everytick_ticks_recorded_total",
+        "everytick_settles_refused_total",
+        "everytick_runs_lost_total",
+        "everytick_audit_stream_failures_total",
+    ] {
         counter!(name).absolute(0);
     }
     Ok(handle)

@@ -1,7 +1,11 @@
-//! `everytick audit`: lists who changed what on a server.
+//! `everytick audit`: lists who changed what on a server, or exports all of it.
 
-use clap::Args;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use clap::{Args, Subcommand};
 use everytick_domain::instant::{InstantText, Lean};
+use futures::{StreamExt as _, pin_mut};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -13,22 +17,36 @@ use super::{
 };
 use crate::{
     client::Client,
+    failure,
     output::{self, Output, Text},
 };
+
+const EXPORT_HELP: &str = "\
+Examples:
+  everytick audit export > audit.ndjson
+  everytick audit export --after 1200
+  everytick audit export --follow >> audit.ndjson
+
+Each line is the JSON object of one row. With --follow, the command waits for new rows. It continues after a restart of the server
+and misses no row. To continue after a restart of the command, pass the id of the last line with --after.";
+
+/// How often new rows are requested, and the pause after an error.
+const FOLLOW_EVERY: Duration = Duration::from_secs(1);
 
 pub(crate) const AFTER_HELP: &str = "\
 Examples:
   everytick audit
   everytick audit --subject nightly --from yesterday
   everytick audit --actor local --action pause
+  everytick audit --result failed
   everytick audit --subject 01a1e327-d180-8de1 -o json | jq '.items[] | {at, actor, action}'
 
 Newest first. Actions are create, edit, pause, resume, delete, trigger, cancel, redrive, backfill, cancel_backfill, cancel_flow,
-rerun_flow, set_calendar, delete_calendar, limit, repair, backlog, create_token, rotate_token, revoke_token, require_auth, reset_access and
-denied. Rows are kept for --audit-retention of the server.";
+rerun_flow, set_calendar, delete_calendar, limit, repair, backlog, create_token, rotate_token, revoke_token, require_auth, reset_access,
+set_secret, rotate_secret, delete_secret, rekey_secrets, forget_key, denied and failed. Rows are kept for --audit-retention of the server.";
 
 /// The actions, for hints. A server of a later release can have more.
-const ACTIONS: [&str; 23] = [
+const ACTIONS: [&str; 29] = [
     "create",
     "edit",
     "pause",
@@ -51,7 +69,13 @@ const ACTIONS: [&str; 23] = [
     "revoke_token",
     "require_auth",
     "reset_access",
+    "set_secret",
+    "rotate_secret",
+    "delete_secret",
+    "rekey_secrets",
+    "forget_key",
     "denied",
+    "failed",
 ];
 
 /// The least space for the detail of a change, and for its author. Jobs and subjects are not cut, because --subject accepts them.
@@ -62,14 +86,43 @@ const ACTOR_MIN: usize = 8;
 const TOKEN_ACTIONS: [&str; 3] = ["create_token", "rotate_token", "revoke_token"];
 
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Audit {
+    #[command(subcommand)]
+    command: Option<AuditCommand>,
+    #[command(flatten)]
+    list: List,
+}
+
+#[derive(Debug, Subcommand)]
+enum AuditCommand {
+    /// List who changed what, newest first
+    #[command(after_help = AFTER_HELP)]
+    List(Box<List>),
+    /// Print every row, oldest first, as one line of JSON each
+    #[command(after_help = EXPORT_HELP)]
+    Export(Export),
+}
+
+#[derive(Debug, Args)]
+struct Export {
+    /// Begin after the row with this id
+    #[arg(long, value_name = "ID", default_value_t = 0)]
+    after: u64,
+    /// Print new rows too, until the command is stopped
+    #[arg(long)]
+    follow: bool,
+}
+
+#[derive(Debug, Args)]
+struct List {
     /// List only changes by this actor
     #[arg(long, value_name = "NAME")]
     actor: Option<String>,
     /// List only this action, such as pause
     #[arg(long, value_name = "ACTION")]
     action: Option<String>,
-    /// List only changes with this result: ok or denied
+    /// List only changes with this result: ok, denied or failed
     #[arg(long, value_name = "RESULT")]
     result: Option<String>,
     /// List only changes of this object: the name of a job, queue or calendar, or an id or the beginning of one
@@ -176,6 +229,77 @@ fn layout(out: Output, entries: &[Entry], shown: Shown) -> Layout {
 
 impl Audit {
     pub(crate) async fn run(self, client: &Client, out: Output) -> anyhow::Result<()> {
+        match self.command {
+            Some(AuditCommand::Export(export)) => export.run(client, out).await,
+            Some(AuditCommand::List(list)) => list.run(client, out).await,
+            None => self.list.run(client, out).await,
+        }
+    }
+}
+
+impl Export {
+    async fn run(self, client: &Client, out: Output) -> anyhow::Result<()> {
+        let mut position = Position { after: self.after, begun: Vec::new() };
+        // A wrong address ends the command. Later, the server may be restarting.
+        let (mut connected, mut in_trouble) = (false, false);
+        loop {
+            match position.print_rows(client, out).await {
+                Ok(()) if !self.follow => return Ok(()),
+                Ok(()) => (connected, in_trouble) = (true, false),
+                Err(error) if self.follow && connected && failure::is_temporary(&error) => {
+                    if !in_trouble {
+                        output::note_line(&format!("{error}; trying again"));
+                    }
+                    in_trouble = true;
+                }
+                Err(error) => return Err(error),
+            }
+            tokio::time::sleep(FOLLOW_EVERY).await;
+        }
+    }
+}
+
+/// The last row that was printed.
+struct Position {
+    after: u64,
+    /// The beginning of the next line.
+    begun: Vec<u8>,
+}
+
+#[derive(Deserialize)]
+struct Row {
+    id: u64,
+}
+
+impl Position {
+    /// Prints the rows that follow. A line that was cut off by an error is requested again.
+    async fn print_rows(&mut self, client: &Client, out: Output) -> anyhow::Result<()> {
+        self.begun.clear();
+        let request = client.get(&["audit"]).query("format", "ndjson").query("after", self.after);
+        let (_, chunks) = request.stream("application/x-ndjson").await?;
+        pin_mut!(chunks);
+        while let Some(chunk) = chunks.next().await {
+            self.print(&chunk?, out)?;
+        }
+        Ok(())
+    }
+
+    fn print(&mut self, chunk: &[u8], out: Output) -> anyhow::Result<()> {
+        self.begun.extend_from_slice(chunk);
+        let Some(end) = self.begun.iter().rposition(|byte| *byte == b'\n') else { return Ok(()) };
+        let rest = self.begun.split_off(end + 1);
+        let lines = std::mem::replace(&mut self.begun, rest);
+        let last = lines.split(|byte| *byte == b'\n').rfind(|line| !line.is_empty());
+        let last = last.map(serde_json::from_slice::<Row>).transpose();
+        let last = last.context("could not decode the server's answer; is the server another release?")?;
+        out.part(&lines, &mut Vec::new())?;
+        self.after = last.map_or(self.after, |row| row.id);
+        Ok(())
+    }
+}
+
+impl List {
+    async fn run(self, client: &Client, out: Output) -> anyhow::Result<()> {
         let action = self.action;
         let mut request = client
             .get(&["audit"])

@@ -162,7 +162,7 @@ enum Command {
     Access(login::AccessCommand),
     /// List who changed what, newest first
     #[command(after_help = audit::AFTER_HELP)]
-    Audit(audit::Audit),
+    Audit(Box<audit::Audit>),
     /// Explain a cron expression and list its ticks; needs no server
     #[command(subcommand)]
     Cron(cron::CronCommand),

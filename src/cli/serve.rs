@@ -261,6 +261,9 @@ pub(crate) struct ServeFlags {
     /// Delete rows of the audit trail after this long [default: 400d]
     #[arg(long, env = "EVERYTICK_AUDIT_RETENTION", value_name = "DURATION", help_heading = "Runs")]
     pub(crate) audit_retention: Option<Span>,
+    /// Send every row of the audit trail to file:PATH, stderr or an https URL, at least once and in order
+    #[arg(long, env = "EVERYTICK_AUDIT_STREAM", value_name = "RECEIVER", hide_env_values = true, help_heading = "Log")]
+    pub(crate) audit_stream: Option<String>,
     /// Refuse jobs whose ticks are closer together than this [default: 1s]
     #[arg(long, env = "EVERYTICK_MIN_INTERVAL", value_name = "DURATION", help_heading = "Runs")]
     pub(crate) min_interval: Option<Span>,

@@ -73,6 +73,8 @@ pub(crate) struct File {
     pub(crate) dns_server: Option<Vec<DnsServer>>,
     pub(crate) history: Option<Span>,
     pub(crate) audit_retention: Option<Span>,
+    /// Unparsed. It may contain a token, so no message repeats it.
+    pub(crate) audit_stream: Option<String>,
     pub(crate) min_interval: Option<Span>,
     pub(crate) max_jobs: Option<u64>,
     pub(crate) log_format: Option<LogFormat>,
@@ -309,6 +311,7 @@ fn accepts(key: &str, word: &str) -> Accepts {
         ("listen", _) => Accepts::Text { example: Some("\"127.0.0.1:8640\"".to_owned()) },
         ("metrics_listen", _) => Accepts::Text { example: Some("\"127.0.0.1:9640\"".to_owned()) },
         ("public_url", _) => Accepts::Text { example: Some("\"https://jobs.example.org\"".to_owned()) },
+        ("audit_stream", _) => Accepts::Text { example: Some("\"file:/var/log/everytick/audit.ndjson\"".to_owned()) },
         _ => Accepts::Text { example: None },
     }
 }

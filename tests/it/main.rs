@@ -4,6 +4,7 @@
 mod accepted;
 mod access;
 mod access_check;
+mod audit;
 mod backfills;
 mod bad_inputs;
 mod bench;

@@ -42,6 +42,7 @@ pub use hosts::{AllowedHost, Hosts, PublicUrl};
 pub use in_flight::{BYTES_IN_FLIGHT_MAX, InFlight};
 pub use routes::Batches;
 pub use server::{ClientAuth, ClientCertificate, Listener, ServerLimits, TLS_CHECK_EVERY, Tls, TlsFiles, serve};
+pub use wire::audit::lines as audit_lines;
 
 use elsewhere::Elsewhere;
 use error::ApiError;

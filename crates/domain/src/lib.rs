@@ -2,6 +2,7 @@
 
 pub mod access;
 pub mod assignment;
+pub mod audit;
 pub mod backfill;
 pub mod calendar;
 pub mod compact;

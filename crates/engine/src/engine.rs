@@ -19,7 +19,7 @@ use crate::{
     settings::RECORDERS,
     settle,
     shared::Shared,
-    upkeep::{backfill, backlog, detect, flows, prune},
+    upkeep::{backfill, backlog, detect, flows, prune, stream},
 };
 
 /// The parts that an engine is built from.
@@ -90,6 +90,9 @@ impl Engine {
         engine.spawn("cancel-poll", cancel::run_poll(engine.shared.clone()));
         engine.spawn("raise", raise::run(engine.shared.clone()));
         engine.spawn("prune", prune::run(engine.shared.clone()));
+        if let Some(sink) = engine.shared.parts.settings.audit_sink.clone() {
+            engine.spawn("audit-stream", stream::run(engine.shared.clone(), sink));
+        }
         engine.spawn("detect", detect::run(engine.shared.clone()));
         engine.spawn("watchdog", settle::overdue::run(engine.shared.clone()));
         engine.spawn("backfill", backfill::run(engine.shared.clone()));
@@ -191,6 +194,17 @@ impl Engine {
     /// Advances every flow that has steps. The loop does the same. Returns how many runs began to wait.
     pub async fn advance(&self) -> Result<usize> {
         flows::pass(&self.shared).await
+    }
+
+    /// Sends the next rows of the audit trail to the receiver, if one is set. The loop does the same. Returns whether more follow.
+    ///
+    /// # Errors
+    /// Why the rows could not be sent.
+    pub async fn stream_audit(&self) -> std::result::Result<bool, String> {
+        match &self.shared.parts.settings.audit_sink {
+            Some(sink) => stream::pass(&self.shared, sink.as_ref()).await,
+            None => Ok(false),
+        }
     }
 
     /// Stops the node:

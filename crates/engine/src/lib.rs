@@ -3,6 +3,7 @@
 //! Loops and commands communicate only through the database tables. [`Hints`] between them only shorten a wait.
 
 mod access;
+mod audit;
 mod claim;
 mod clock;
 mod cluster;
@@ -32,6 +33,7 @@ pub use hints::Hints;
 pub use queries::Queries;
 pub use settings::Settings;
 pub use spawn::{Spawn, TokioSpawn};
+pub use upkeep::stream::AuditSink;
 
 /// The types that commands and queries take and return. The API sees these, never a store.
 pub mod types {

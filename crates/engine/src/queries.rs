@@ -14,6 +14,8 @@ use everytick_store::{
     JobFilter, JobRecord, JobRef, Page, QueueRecord, Result, RunFilter, RunRecord, SecretRecord, Store, UnreadableRows,
 };
 
+use crate::audit;
+
 /// The queries of one process. Cheap to clone.
 #[derive(Clone)]
 pub struct Queries {
@@ -158,6 +160,22 @@ impl Queries {
         limit: usize,
     ) -> Result<Page<AuditRecord, i64>> {
         self.store.list_audit(tenant, filter, before, limit).await
+    }
+
+    /// The last number of the audit trail up to which an export has no gap.
+    pub async fn audit_settled(&self) -> Result<i64> {
+        audit::settled(self.store.as_ref()).await
+    }
+
+    /// Audit rows with numbers above `after` and up to `through`, in the order of their numbers.
+    pub async fn export_audit(
+        &self,
+        tenant: TenantId,
+        after: i64,
+        through: i64,
+        limit: usize,
+    ) -> Result<Page<AuditRecord, i64>> {
+        self.store.export_audit(Some(tenant), after, through, limit).await
     }
 
     /// The jobs whose ids begin with this prefix.

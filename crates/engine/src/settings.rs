@@ -1,11 +1,11 @@
 //! The settings of an operator, and the limits of the loops.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use everytick_domain::{access::RunKey, time::Span};
 use everytick_store::NodeProcess;
 
-use crate::secrets::Vault;
+use crate::{secrets::Vault, upkeep::stream::AuditSink};
 
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -19,6 +19,8 @@ pub struct Settings {
     pub history: Span,
     /// How long audit rows are kept.
     pub audit_retention: Span,
+    /// Receives the audit trail while this node is the leader.
+    pub audit_sink: Option<Arc<dyn AuditSink>>,
     /// How often the node polls for changed jobs and partition owners when no hint came.
     pub poll: Duration,
     /// How often the node polls for waiting runs when no hint came.
@@ -50,6 +52,7 @@ impl Default for Settings {
             max_job_share: crate::memory::JOB_SHARE_DEFAULT,
             history: Span::days(90),
             audit_retention: Span::days(400),
+            audit_sink: None,
             poll: Duration::from_secs(1),
             claim_poll: Duration::from_secs(5),
             region: None,
@@ -210,6 +213,14 @@ pub(crate) const LEARNED_NEEDS_MAX: usize = 10_000;
 pub(crate) const PRUNE_EVERY: Duration = Duration::from_secs(3_600);
 /// The first pruning comes soon, for nodes that do not run for an hour.
 pub(crate) const PRUNE_FIRST: Duration = Duration::from_secs(60);
+/// How often the leader looks for audit rows to send, and its first pause after the receiver has failed.
+pub(crate) const STREAM_EVERY: Duration = Duration::from_secs(1);
+/// The longest such pause.
+pub(crate) const STREAM_BACKOFF_MAX: Duration = Duration::from_secs(60);
+/// Audit rows that the receiver gets at once. A read also ends at 4 MiB of details.
+pub(crate) const STREAM_ROWS_PER_SEND: usize = 500;
+/// The receiver must confirm them within this time.
+pub(crate) const STREAM_SEND_MAX: Duration = Duration::from_secs(30);
 /// Rows deleted in one pruning statement.
 pub(crate) const PRUNE_BATCH: usize = 1_000;
 /// A job is reloaded this often while a run in progress on another node blocks its waiting runs.

@@ -75,6 +75,8 @@ pub struct Db {
     pub(super) lease_fence: Fence,
     pub(super) requests: BTreeMap<(TenantId, String), RequestRow>,
     pub(super) audit: Vec<(TenantId, AuditRecord)>,
+    /// The last number that was given to an audit row.
+    pub(super) audit_given: i64,
     pub(super) tokens: BTreeMap<TokenId, TokenRecord>,
     pub(super) settings: BTreeMap<String, String>,
     pub(super) secrets: Secrets,

@@ -3,6 +3,7 @@
 //! Faults delay or fail each call on its way to the database and back. A journal of every change is kept for the simulator's
 //! checker. Each named mutant disables one rule here, and the checker must notice.
 
+mod audit;
 mod backfills;
 mod calendars;
 mod call;

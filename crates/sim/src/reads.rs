@@ -267,7 +267,8 @@ impl Db {
         result: AuditResult,
         at: DbTime,
     ) {
-        let id = self.audit.last().map_or(0, |(_, last)| last.id) + 1;
+        self.audit_given += 1;
+        let id = self.audit_given;
         let record = AuditRecord {
             id,
             at,

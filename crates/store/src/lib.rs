@@ -5,6 +5,7 @@
 #![allow(clippy::duplicate_mod, reason = "a file in `both/` is a module of `postgres` and of `sqlite`")]
 
 mod announced;
+mod audit;
 mod backfills;
 // For rustfmt only: each database includes these modules.
 #[cfg(false)]
@@ -51,6 +52,7 @@ use everytick_domain::{
 };
 
 pub use announced::ANNOUNCED_WITHIN;
+pub use audit::AuditStore;
 pub use backfills::{
     BackfillAdvanced, BackfillPreview, BackfillRecord, BackfillStore, CancelledBackfill, EndedRuns, NewBackfill,
 };
@@ -79,7 +81,7 @@ pub use unreadable::{UNREADABLE_KEPT, UNREADABLE_NOTED_MAX, UnreadableRow, Unrea
 /// A store that any number of nodes may share. `Failed` means known not to be committed; `Unsure` means it may have
 /// been committed.
 #[async_trait]
-pub trait Store: QueueStore + BackfillStore + FlowStore + TokenStore + SecretStore {
+pub trait Store: QueueStore + BackfillStore + FlowStore + TokenStore + SecretStore + AuditStore {
     // Nodes, leases and partitions.
 
     /// The number of partitions of this store. `home::Homes::place` chooses the partition of a job.

@@ -169,6 +169,16 @@ fn under_target(spec: &TargetSpec, found: Vec<Invalid>) -> Vec<Invalid> {
     found.into_iter().map(|invalid| invalid.under(spec.kind()).under("target")).collect()
 }
 
+impl Targets {
+    /// Posts a document of the operator itself, under the rules of webhooks.
+    ///
+    /// # Errors
+    /// Why the receiver may not have it. Names only the host and port of the URL.
+    pub async fn post(&self, url: &url::Url, media_type: &'static str, body: Vec<u8>) -> Result<(), String> {
+        self.http.post(url, media_type, body).await
+    }
+}
+
 #[async_trait]
 impl Target for Targets {
     async fn deliver(&self, dispatch: &Dispatch, live: &dyn LiveOutput, cancel: &CancellationToken) -> Outcome {

@@ -28,7 +28,8 @@ pub(crate) struct AuditEntry {
     action: String,
     /// The changed object.
     subject: String,
-    /// `ok`, or `denied` for a request that was refused because of its credential.
+    /// `ok`; `denied` for a request that was refused because of its credential; `failed` for a change of tokens or secrets that was
+    /// refused for another reason.
     #[schema(example = "ok")]
     result: String,
     /// Further facts, depending on the action.
@@ -43,6 +44,18 @@ impl From<AuditRecord> for AuditEntry {
         let detail = RawValue::from_string(detail).unwrap_or_else(|_| RawValue::NULL.to_owned());
         Self { id, at, actor, actor_kind, token_id: token, ip, request_id: request, action, subject, result, detail }
     }
+}
+
+/// The rows as JSON objects, one per line.
+#[must_use]
+pub fn lines(rows: Vec<AuditRecord>) -> Vec<u8> {
+    let mut text = Vec::new();
+    for row in rows {
+        // Writing JSON to memory does not fail.
+        let _ = serde_json::to_writer(&mut text, &AuditEntry::from(row));
+        text.push(b'\n');
+    }
+    text
 }
 
 /// A page of the audit trail, newest first.

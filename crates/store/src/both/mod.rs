@@ -2,6 +2,7 @@
 // has these modules. `lib.rs` names it too, for rustfmt only.
 
 mod asked;
+mod audit;
 mod backfill;
 mod calendars;
 mod cancel;

@@ -9,6 +9,7 @@ mod values;
 
 pub mod accepted;
 pub mod alone;
+pub mod audit;
 pub mod backfills;
 pub mod backlogs;
 pub mod calendars;
@@ -96,6 +97,7 @@ macro_rules! conformance_suite {
         $crate::conformance_run_facts! { $open }
         $crate::conformance_reads! { $open }
         $crate::conformance_lists! { $open }
+        $crate::conformance_audit! { $open }
         $crate::conformance_flows! { $open }
         $crate::conformance_flow_pruning! { $open }
         $crate::conformance_flow_commands! { $open }

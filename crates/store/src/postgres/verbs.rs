@@ -38,6 +38,11 @@ pub(super) async fn audit(
     tx.execute(rows::bind_origin(insert, actor, result)).await.map(drop)
 }
 
+/// The transactions in progress that may have inserted audit rows.
+pub(super) async fn audit_writers(tx: &mut DbTx) -> Result<BTreeSet<String>> {
+    Ok(tx.scalars(query!("audit/writers")).await?.into_iter().collect())
+}
+
 pub(super) async fn lock_homes(tx: &mut DbTx, regions: &[&str]) -> Result<Homes> {
     homes::load(tx, regions).await
 }

@@ -59,6 +59,12 @@ pub(super) async fn audit(
     tx.execute(rows::bind_origin(insert, actor, result)).await.map(drop)
 }
 
+/// One connection writes, and rows are visible in the order of their numbers.
+#[expect(clippy::unused_async, reason = "PostgreSQL's is a statement")]
+pub(super) async fn audit_writers(_: &mut DbTx) -> Result<BTreeSet<String>> {
+    Ok(BTreeSet::new())
+}
+
 /// A file has one partition and no regions.
 #[expect(clippy::unused_async, reason = "PostgreSQL's is a statement")]
 pub(super) async fn lock_homes(_: &mut DbTx, _: &[&str]) -> Result<Homes> {

@@ -135,8 +135,7 @@ impl Http {
         if let Some(invalid) = validate_all_but_url(to).first() {
             return Err(Unsendable::Invalid(invalid.to_string()));
         }
-        self.egress.check(&url).map_err(Unsendable::Invalid)?;
-        self.check_literal(&url)?;
+        self.check_receiver(&url)?;
         let authority = url.authority().to_owned();
 
         let url = filled_url(dispatch, to, url).map_err(Unsendable::Invalid)?;
@@ -153,6 +152,20 @@ impl Http {
         Ok((request, authority))
     }
 
+    fn check_receiver(&self, url: &Url) -> Result<(), Unsendable> {
+        self.egress.check(url).map_err(Unsendable::Invalid)?;
+        self.check_literal(url)
+    }
+
+    /// Why nothing may be sent to this URL. Names are resolved and checked when a connection is made.
+    pub(super) fn check(&self, url: &Url) -> Result<(), String> {
+        self.check_receiver(url).map_err(|unsendable| match unsendable {
+            Unsendable::Invalid(error) => error,
+            Unsendable::Refused(refused) => refused.to_string(),
+            Unsendable::OwnApi(own) => own.to_string(),
+        })
+    }
+
     /// Checks a literal address, which never reaches the resolver. The `url` crate has parsed unusual forms (`0x7f.1`,
     /// `2130706433`).
     fn check_literal(&self, url: &Url) -> Result<(), Unsendable> {
@@ -166,13 +179,27 @@ impl Http {
     }
 
     /// The client for a request. `certificate` is the client certificate of the job.
-    fn client<B>(&self, request: &Request<B>, certificate: Option<&CertificateKey<'_>>) -> Result<Client, String> {
+    pub(super) fn client<B>(&self, request: &Request<B>, certificate: Option<&CertificateKey<'_>>) -> Result<Client, String> {
         let is_api_port = self.own.has_port(port(request.uri()));
         let Some(certificate) = certificate else {
             return Ok(if is_api_port { self.api_port_client.clone() } else { self.client.clone() });
         };
         let own = is_api_port.then_some(&self.own);
         self.certified.client(certificate, is_api_port, |identity| client(self.route.refusing(own), Some(identity)))
+    }
+
+    /// The request for a body that is not a dispatch.
+    pub(super) fn plain(&self, url: &Url, media_type: &'static str, body: Vec<u8>) -> Result<Request<Full<Bytes>>, String> {
+        let mut request = Request::new(Full::from(body));
+        *request.method_mut() = Method::POST;
+        *request.uri_mut() = Uri::try_from(url.as_str()).map_err(|_| "the URL cannot be sent".to_owned())?;
+        let headers = request.headers_mut();
+        headers.insert(USER_AGENT, HeaderValue::from_static(AGENT));
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
+        if let Some(authorization) = self.route.proxy_authorization(url.scheme() == "https") {
+            headers.insert(PROXY_AUTHORIZATION, authorization);
+        }
+        Ok(request)
     }
 
     async fn exchange(
@@ -428,7 +455,7 @@ fn retry_after(value: &str, now: DbTime) -> Option<Span> {
 }
 
 /// The outcome if no answer was received. Its error names the innermost cause.
-fn unanswered(error: &legacy::Error, authority: &str) -> Outcome {
+pub(super) fn unanswered(error: &legacy::Error, authority: &str) -> Outcome {
     if let Some(own) = causes(error).find_map(|cause| cause.downcast_ref::<OwnApi>()) {
         return permanent_failure(format!("cannot deliver to {authority}: {own}"));
     }

@@ -6,6 +6,7 @@ mod deliver;
 mod dns;
 mod informational;
 mod own;
+mod post;
 mod spec;
 mod validate;
 

@@ -5,6 +5,7 @@
 mod dns;
 mod egress;
 mod http;
+mod post;
 mod proxy;
 mod secrets;
 mod shell;

@@ -1,6 +1,7 @@
 //! The PostgreSQL store: the conformance suite, and properties of a shared server.
 
 mod api_handle;
+mod audit;
 mod backfills;
 mod backlog;
 mod backlog_guards;
