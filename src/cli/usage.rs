@@ -306,7 +306,7 @@ mod tests {
             ("job|get|-x", &["-x is not a flag of `everytick job get`", "-o", "begins with a letter"]),
             ("job|create|-x|--queue|q", &["-x is not a flag", "-f, ", "begins with a letter"]),
             ("job|create|x|--env|FOO|--shell|date", &["--env: \"FOO\" has no value", "\"FOO=value\""]),
-            ("job|create|x|--env|=a|--shell|date", &["--env: \"=a\" has no name", "\"NAME=a\""]),
+            ("job|create|x|--env|=a|--shell|date", &["--env: the variable has no name", "\"NAME=value\""]),
             ("job|create|x|--shell|", &["--shell: the value is empty"]),
             ("job|create|x|--url| ", &["--url: the value is empty"]),
             ("run|get|a|b", &["\"b\"", "in quotes"]),

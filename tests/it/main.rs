@@ -10,6 +10,7 @@ mod bad_inputs;
 mod bench;
 mod bulk;
 mod calendars;
+mod canary;
 mod client;
 mod cluster;
 mod connections;
