@@ -10,6 +10,8 @@ use crate::config::DatabaseUrl;
 /// The database file, in its own directory. An interrupted benchmark removes the directory. So a connection that is
 /// still being opened cannot create the file again afterwards.
 const FILE: &str = "bench.db";
+/// The connections of an API, as in a node.
+const API_CONNECTIONS: u32 = 4;
 /// Removing is repeated, because another task may create a file in the directory at the same time.
 const REMOVE_TRIES: usize = 10;
 
@@ -65,11 +67,11 @@ impl BenchDatabase {
         Ok(match self {
             Self::Sqlite { folder } => {
                 let store = Arc::new(SqliteStore::open(&folder.join(FILE), Arc::new(SystemClock), limits).await?);
-                Open { store: store.clone(), probe: store }
+                Open { api: Arc::new(store.api_handle()), store: store.clone(), probe: store }
             }
             Self::Postgres { schema_url, .. } => {
                 let store = Arc::new(PostgresStore::connect(schema_url, PostgresOptions::default(), limits).await?);
-                Open { store: store.clone(), probe: store }
+                Open { api: Arc::new(store.api_handle(API_CONNECTIONS)), store: store.clone(), probe: store }
             }
         })
     }
@@ -97,5 +99,7 @@ impl BenchDatabase {
 #[derive(Clone)]
 pub(super) struct Open {
     pub(super) store: Arc<dyn Store>,
+    /// The store of an API, with its own connections as in a node.
+    pub(super) api: Arc<dyn Store>,
     pub(super) probe: Arc<dyn Probe>,
 }

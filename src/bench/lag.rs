@@ -7,8 +7,11 @@ use clap::Args;
 use everytick_domain::time::{DbTime, Span};
 use everytick_engine::TokioSpawn;
 
+use tokio::task::JoinHandle;
+
 use super::{
     database::{BenchDatabase, Open},
+    guesses::{self, Answers},
     jobs::{BenchTarget, Maker},
     progress::Progress,
     report::Report,
@@ -21,9 +24,11 @@ Examples:
   everytick bench lag --rate 1000 --jobs 1000000 --database-url postgres://everytick@db/everytick
   everytick bench lag --rate 1000,5000 --jobs 1000000 --database-url postgres://everytick@db/everytick
   everytick bench lag --rate 1000 --aligned
+  everytick bench lag --rate 1000 --wrong-tokens 10000
 
 Ticks are spread evenly over each second. With --aligned, all ticks of a second are due at its start, like those of cron
-expressions. The figures are the times from tick to the call of the target, in milliseconds.";
+expressions. The figures are the times from tick to the call of the target, in milliseconds. With --wrong-tokens, the node also serves the API, and requests
+with wrong tokens from one address are spread over the measurement; compare `p99_ms` with that of a run without it.";
 
 pub(super) const BURST_AFTER_HELP: &str = "\
 Examples:
@@ -50,6 +55,9 @@ pub(crate) struct LagFlags {
     /// Make all ticks of a second due at its start
     #[arg(long)]
     aligned: bool,
+    /// Send this many requests with wrong tokens meanwhile, up to 1,000,000
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=1_000_000))]
+    wrong_tokens: u64,
     /// Measure for this many seconds, up to 600
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=600))]
     seconds: u64,
@@ -103,6 +111,7 @@ impl LagFlags {
         let counted = begin.plus(WARM);
         let lags = start_node(&open, counted, self.slots, progress).await?;
         progress.begin("dispatching", 1);
+        let guesses = self.send_guesses(&open, counted).await?;
         // One more second, for runs that are not dispatched yet.
         rig::sleep_until(&open, counted.plus(Span::seconds(self.seconds + 1))).await?;
         let seen = lags.count();
@@ -111,8 +120,35 @@ impl LagFlags {
             "only {seen} runs were dispatched: this machine cannot reach the rate; use a lower --rate"
         );
         let report = Report::new("lag").text("database", database.kind()).count("jobs", self.jobs + firing);
+        let report = match guesses {
+            Some(guesses) => {
+                let answers = guesses.await??;
+                let report = report.count("wrong_tokens", self.wrong_tokens);
+                report.count("answers_401", answers.unauthenticated).count("answers_429", answers.limited)
+            }
+            None => report,
+        };
         let report = report.count("due_per_second", rate).flag("aligned", self.aligned).count("slots", self.slots);
         Ok(figures(report, &lags).rate("rate", rate as f64).rate("limit", limit).ratio("ratio", rate as f64 / limit))
+    }
+}
+
+impl LagFlags {
+    /// Sends the wrong tokens while the lag is measured.
+    async fn send_guesses(
+        &self,
+        open: &Open,
+        counted: DbTime,
+    ) -> anyhow::Result<Option<JoinHandle<anyhow::Result<Answers>>>> {
+        if self.wrong_tokens == 0 {
+            return Ok(None);
+        }
+        let server = guesses::serve(open).await?;
+        let (open, count, within) = (open.clone(), self.wrong_tokens, Duration::from_secs(self.seconds));
+        Ok(Some(tokio::spawn(async move {
+            rig::sleep_until(&open, counted).await?;
+            guesses::send(&server, count, within).await
+        })))
     }
 }
 

@@ -12,10 +12,15 @@ use std::{
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
-use everytick_domain::time::{DbTime, Span};
-use everytick_engine::{Engine, TokioSpawn};
+use everytick_domain::{
+    access::{Grant, Lifetime, Pattern, Role, Scope},
+    ids::TenantId,
+    time::{DbTime, Span},
+};
+use everytick_engine::{Engine, TokioSpawn, new_token};
+use everytick_store::{Actor, Creator, NewToken};
 use everytick_targets::{AddressPolicy, Target, TargetSettings, Targets};
-use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
+use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use serde::Deserialize;
 use serde_json::json;
 use tokio::task::JoinSet;
@@ -29,18 +34,20 @@ use super::{
     rig::{self, NodeSetup},
     watch::NoopTarget,
 };
+use crate::{failure::Failure, node::OsEntropy};
 
 pub(super) const AFTER_HELP: &str = "\
 Examples:
   everytick bench life --jobs 200000
   everytick bench life --jobs 200000 --target http --database-url postgres://everytick@db/everytick
+  everytick bench life --jobs 100000 --target queue --tokens
   everytick bench life --jobs 100000 --target queue --workers 4 --batch 100 --database-url postgres://everytick@db/everytick
 
 Every job fires once, all within a few seconds, faster than a node can process them. `rate` is settled runs per second,
 from the first tick to the last settlement. For http, `bare_rate` is the rate of a client without a scheduler on an equal
 sink, with as many equal requests in parallel, before and after the runs; `bare_ratio` is `rate` / `bare_rate`.
 `limit` is the rate of plain inserts of the same rows on this machine and database just before; `ratio` is
-`rate` / `limit`.";
+`rate` / `limit`. With --tokens, every request of a worker is authenticated; compare `rate` with that of a run without it.";
 
 /// Ticks due in each second: more than a node can process.
 const DUE_A_SECOND: u64 = 50_000;
@@ -77,6 +84,9 @@ pub(crate) struct LifeFlags {
     /// For queue, start this many workers, up to 1,000
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=1_000))]
     workers: u64,
+    /// For queue, require tokens: each worker sends its own
+    #[arg(long)]
+    tokens: bool,
     /// For queue, let a worker claim and settle this many runs per request, up to 100
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=100))]
     batch: u64,
@@ -84,6 +94,9 @@ pub(crate) struct LifeFlags {
 
 impl LifeFlags {
     pub(super) fn run(&self, database: &BenchDatabase, progress: &Progress) -> anyhow::Result<Vec<Report>> {
+        if self.tokens && self.target != Kind::Queue {
+            return Err(Failure::usage("--tokens: only workers send tokens; add --target queue").into());
+        }
         let report = Report::new("life").text("database", database.kind()).count("jobs", self.jobs);
         let (report, limit, rate) = match self.target {
             Kind::Noop => {
@@ -100,9 +113,10 @@ impl LifeFlags {
             }
             Kind::Queue => {
                 let (limit, first) = rig::measure(self.register_queue_jobs(database, progress))?;
-                let rate = rig::measure(self.measure_queue(database, progress, first))?;
+                let tokens = rig::measure(self.create_tokens(database))?;
+                let rate = rig::measure(self.measure_queue(database, progress, first, tokens))?;
                 let report = report.text("target", "queue").count("workers", self.workers).count("batch", self.batch);
-                (report, limit, rate)
+                (report.flag("tokens", self.tokens), limit, rate)
             }
         };
         Ok(vec![report.rate("rate", rate).rate("limit", limit).ratio("ratio", rate / limit)])
@@ -178,12 +192,38 @@ impl LifeFlags {
         self.register(&open, progress, BenchTarget::Queue(QUEUE.to_owned()), Duration::ZERO).await
     }
 
-    async fn measure_queue(&self, database: &BenchDatabase, progress: &Progress, first: DbTime) -> anyhow::Result<f64> {
+    /// A token for each worker; `None` for all without --tokens. The first token makes every request need one.
+    async fn create_tokens(&self, database: &BenchDatabase) -> anyhow::Result<Vec<Option<String>>> {
+        let mut tokens = vec![None; self.workers as usize];
+        if !self.tokens {
+            return Ok(tokens);
+        }
+        let store = database.open().await?.store;
+        let queue = Pattern::try_from(QUEUE.to_owned()).map_err(anyhow::Error::msg)?;
+        let scope = Scope { queues: Some(vec![queue]), ..Scope::default() };
+        let grant = Grant { tenant: Some(TenantId::DEFAULT), role: Role::Worker, scope };
+        for (number, place) in tokens.iter_mut().enumerate() {
+            let (token, key) = new_token(store.now().await?, &OsEntropy)?;
+            let (name, lifetime) = (format!("w{number}"), Lifetime::For(Span::days(1)));
+            let new = NewToken { key, name, grant: grant.clone(), allowed_ips: Vec::new(), lifetime };
+            store.create_token(&Actor::local("bench"), &Creator::Open, new).await?;
+            *place = Some(token.expose().to_owned());
+        }
+        Ok(tokens)
+    }
+
+    async fn measure_queue(
+        &self,
+        database: &BenchDatabase,
+        progress: &Progress,
+        first: DbTime,
+        tokens: Vec<Option<String>>,
+    ) -> anyhow::Result<f64> {
         let server = Server::start(database).await?;
         let settled = Arc::new(AtomicU64::new(0));
         let mut workers = JoinSet::new();
-        for number in 0..self.workers {
-            workers.spawn(work(server.url.clone(), format!("w{number}"), self.batch, settled.clone()));
+        for (number, token) in tokens.into_iter().enumerate() {
+            workers.spawn(work(server.url.clone(), format!("w{number}"), token, self.batch, settled.clone()));
         }
         let counted = settled.clone();
         let all = self.settled_rate_from(progress, first, move || Ok(counted.load(Ordering::Relaxed)));
@@ -293,8 +333,18 @@ struct ClaimedRun {
 }
 
 /// A worker that claims a batch and settles it at once.
-async fn work(server: String, name: String, batch: u64, settled: Arc<AtomicU64>) -> anyhow::Result<()> {
-    let client = reqwest::Client::builder().no_proxy().build()?;
+async fn work(
+    server: String,
+    name: String,
+    token: Option<String>,
+    batch: u64,
+    settled: Arc<AtomicU64>,
+) -> anyhow::Result<()> {
+    let mut headers = HeaderMap::new();
+    if let Some(token) = token {
+        headers.insert(AUTHORIZATION, HeaderValue::from_str(&format!("Bearer {token}"))?);
+    }
+    let client = reqwest::Client::builder().no_proxy().default_headers(headers).build()?;
     let (claim, settle) =
         (format!("{server}/api/v1/queues/{QUEUE}/claim"), format!("{server}/api/v1/queues/{QUEUE}/settle"));
     let claim_body = json!({ "worker": name, "limit": batch, "wait": "5s" });

@@ -5,6 +5,7 @@
 mod child;
 mod cron;
 mod database;
+mod guesses;
 mod interrupt;
 mod jobs;
 mod lag;

@@ -8,6 +8,8 @@ use std::{
     process::{Child, Stdio},
 };
 
+use futures::StreamExt as _;
+
 use everytick_store::conformance::server::{Database, Server as Postgres};
 use serde_json::Value;
 use sqlx::Connection as _;
@@ -299,6 +301,61 @@ fn sql(database: &Database, statement: &'static str) {
         let mut connection = sqlx::PgConnection::connect(&database.url).await.unwrap();
         sqlx::raw_sql(statement).execute(&mut connection).await.unwrap();
     });
+}
+
+#[test]
+fn guesses_from_one_address_never_refuse_a_valid_token_from_another() {
+    const GUESSES: usize = 1_500;
+    let server = Server::start();
+    let admin = create(&server, "first", &["--role", "admin"]);
+    let fresh: Vec<String> = (0..20)
+        .map(|n| with_token(&server, &admin, &["token", "create", &format!("t{n}"), "--role", "viewer"]).ok())
+        .collect();
+    let url = format!("{}/api/v1/jobs", server.url());
+    let client = |address: [u8; 4]| {
+        let builder = reqwest::Client::builder().no_proxy().local_address(std::net::IpAddr::from(address));
+        builder.build().unwrap()
+    };
+    let (guesser, owner) = (client([127, 0, 0, 1]), client([127, 0, 0, 2]));
+    let guesses: Vec<String> = (0..GUESSES)
+        .map(|_| everytick_domain::access::Token::from_random(&random()).unwrap().expose().to_owned())
+        .collect();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (refused, served) = runtime.block_on(async {
+        let refused = futures::stream::iter(&guesses)
+            .map(|guess| ask(&guesser, &url, guess))
+            .buffer_unordered(64)
+            .collect::<Vec<_>>();
+        // None of these tokens was used before, so each needs a lookup of its own.
+        let served = async {
+            let mut answers = Vec::new();
+            for token in &fresh {
+                answers.push(ask(&owner, &url, token).await);
+            }
+            answers
+        };
+        tokio::join!(refused, served)
+    });
+    assert_eq!(served, [200; 20]);
+    assert!(refused.iter().all(|status| [401, 429].contains(status)), "{refused:?}");
+    assert!(refused.iter().filter(|status| **status == 429).count() > GUESSES / 2, "{refused:?}");
+    // The address is known by now. A valid token from there is served all the same.
+    assert_eq!(runtime.block_on(ask(&guesser, &url, &admin)), 200);
+    // Their audit rows are limited, and the answers to wrong tokens are counted in them.
+    let rows = with_token(&server, &admin, &["audit", "--action", "denied", "--limit", "1000", "-o", "json"]).json();
+    let rows = rows["items"].as_array().unwrap();
+    assert!((1..GUESSES / 2).contains(&rows.len()), "{}", rows.len());
+    assert!(rows.iter().all(|row| row["ip"] == "127.0.0.1"), "{rows:?}");
+}
+
+async fn ask(client: &reqwest::Client, url: &str, token: &str) -> u16 {
+    client.get(url).bearer_auth(token.trim()).send().await.unwrap().status().as_u16()
+}
+
+fn random() -> [u8; 64] {
+    let mut bytes = [0; 64];
+    getrandom::fill(&mut bytes).unwrap();
+    bytes
 }
 
 /// Creates a token and searches for it in all output and files of the server and the commands.

@@ -45,8 +45,9 @@ fn a_benchmark_on_postgres_uses_its_own_schema_and_removes_it() {
     let database = runtime.block_on(async { Postgres::shared().blank().await });
     let folder = tempfile::tempdir().unwrap();
     let on = ["--database-url", &database.url];
-    let queue = measured(&[&["life", "--jobs", "500", "--target", "queue"], &on[..]].concat(), folder.path());
-    assert!(queue["rate"].as_f64().unwrap() > 0.0, "{queue}");
+    let queue =
+        measured(&[&["life", "--jobs", "500", "--target", "queue", "--tokens"], &on[..]].concat(), folder.path());
+    assert!(queue["rate"].as_f64().unwrap() > 0.0 && queue["tokens"] == true, "{queue}");
     let register = measured(&[&["register", "--jobs", "1000"], &on[..]].concat(), folder.path());
     for figure in ["rate", "store_rate", "bytes_per_job", "memory_bytes"] {
         assert!(register[figure].as_f64().unwrap() > 0.0, "{figure} in {register}");
@@ -90,6 +91,7 @@ fn a_benchmark_refuses_invalid_flags() {
     for (args, printed) in [
         (&["tick", "--jobs", "2000", "--from", "5000"][..], "--from: 5000 is more than --jobs 2000"),
         (&["tick", "--jobs", "999999999999"], "100000000"),
+        (&["life", "--tokens"], "--target queue"),
         (&["cron", "--tz", "Europe/Paris"], "--expr"),
     ] {
         let refused = everytick(&[&["bench"], args].concat()).failed(2);

@@ -320,6 +320,47 @@ async fn wrong_tokens_cost_few_queries_and_mistyped_ones_none() {
     assert!(queries <= 10, "{queries} for 1,000 wrong tokens");
 }
 
+/// The number in base 62 at the beginning of a token that no store knows.
+fn guess(number: u32) -> String {
+    let digits = [number / (62 * 62), number / 62 % 62, number % 62];
+    let mut random = [0; 64];
+    random[..3].copy_from_slice(&digits.map(|digit| u8::try_from(digit).unwrap()));
+    Token::from_random(&random).unwrap().expose().to_owned()
+}
+
+#[tokio::test]
+async fn right_and_wrong_checksums_differ_only_by_the_query() {
+    const TRIES: u32 = 5_000;
+    let mut answers: Vec<Vec<(u16, String, usize)>> = Vec::new();
+    for is_right in [true, false] {
+        // Each server counts failures of its own.
+        let (calls, server) = simulated();
+        let tries = (0..TRIES).map(guess).map(|guess| match is_right {
+            true => guess,
+            false => format!("{}{}", &guess[..41], if guess.ends_with('0') { '1' } else { '0' }),
+        });
+        let tries: Vec<String> = tries.collect();
+        let (first, rest) = tries.split_at(20);
+        let mut all = Vec::new();
+        for guess in first {
+            all.push(get(&server, guess, "/api/v1/jobs").await);
+        }
+        all.extend(join_all(rest.iter().map(|guess| get(&server, guess, "/api/v1/jobs"))).await);
+        let queries = calls.made().iter().filter(|point| **point == Point::Read).count();
+        assert_eq!(queries > 0, is_right, "{queries}");
+        assert!(queries <= 100, "{queries} for {TRIES} tries");
+        // The time in `retry-after`, the id of the request and its date differ between any two answers.
+        let of = |answer: &Answer| (answer.status.as_u16(), answer.text.clone(), answer.headers.len());
+        answers.push(all.iter().map(of).collect());
+    }
+    assert_eq!(answers[0][..10], answers[1][..10]);
+    let limited: Vec<_> = answers.iter().map(|all| all.iter().filter(|answer| answer.0 == 429).count()).collect();
+    // One failure per 6 s is answered with 401 and not with 429.
+    assert!(limited.iter().all(|count| *count > 4_900), "{limited:?}");
+    let body = |all: &[(u16, String, usize)]| all.iter().find(|answer| answer.0 == 429).cloned();
+    assert_eq!(body(&answers[0]), body(&answers[1]));
+}
+
 #[tokio::test]
 async fn a_node_that_does_not_know_of_the_first_token_yet_creates_no_second_one() {
     let server = Server::new().await;
