@@ -115,7 +115,7 @@ pub(crate) struct Settings {
     pub(crate) max_jobs: u64,
     pub(crate) log_format: LogFormat,
     pub(crate) log_level: LogLevel,
-    named: Named,
+    pub(crate) named: Named,
 }
 
 impl Settings {
@@ -309,7 +309,7 @@ impl Settings {
 
 /// Names settings as the user wrote them: the flag, or the file, the line and the key.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-struct Named {
+pub(crate) struct Named {
     key_lines: KeyLines,
     from_file: BTreeSet<&'static str>,
 }
