@@ -97,6 +97,26 @@ impl TokenId {
     }
 }
 
+/// The id of a session, as shown in lists and audit rows and accepted by commands. It is not the secret. UUIDv7, so sessions
+/// list in the order of their logins.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub struct SessionId(Uuid);
+
+impl SessionId {
+    #[must_use]
+    pub fn new(at: DbTime, random: [u8; 10]) -> Self {
+        Self(uuid::Builder::from_unix_timestamp_millis(at.millis().unsigned_abs(), &random).into_uuid())
+    }
+    #[must_use]
+    pub const fn from_uuid(uuid: Uuid) -> Self {
+        Self(uuid)
+    }
+    #[must_use]
+    pub const fn uuid(self) -> Uuid {
+        self.0
+    }
+}
+
 /// A run. UUIDv8: 48 bits of time in milliseconds (see [`Cause`]) for index locality, then a hash of job and cause.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct RunId(Uuid);
@@ -214,7 +234,7 @@ macro_rules! uuid_text {
         }
     )*};
 }
-uuid_text!(JobId: "job", RunId: "run", BackfillId: "backfill", TokenId: "token", Incarnation: "node's incarnation");
+uuid_text!(JobId: "job", RunId: "run", BackfillId: "backfill", TokenId: "token", SessionId: "session", Incarnation: "node's incarnation");
 
 /// The beginning of an id, as users may write it instead of the whole id. It names all ids of a range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -8,13 +8,17 @@
 //! | `token` | the text of a token, its checksum and its hash |
 //! | `lifetime` | how long a token is valid |
 //! | `rotation` | which token may be replaced by a new one, and what a revocation ends |
+//! | `rules` | which grants the members of a group have |
 //! | `run_token` | the proof that a receiver may settle one claim |
+//! | `session` | the secret of a browser's session, how long it lasts, and what it grants |
 
 mod lifetime;
 mod permission;
 mod rotation;
+mod rules;
 mod run_token;
 mod scope;
+mod session;
 mod token;
 
 use std::{fmt, str::FromStr};
@@ -29,8 +33,12 @@ pub use lifetime::{
 };
 pub use permission::Permission;
 pub use rotation::{CHAIN_VALID_MAX, ROTATED_AGAIN_AFTER, Rotation, Rotations};
+pub use rules::{GrantRule, RULES_MAX, check_rule_name, grants_of};
 pub use run_token::{RunClaim, RunKey, is_run_token};
 pub use scope::{PATTERNS_MAX, Pattern, Scope};
+pub use session::{
+    NamedGrant, SESSION_IDLE_MAX, SESSION_LIFETIME, SESSIONS_PER_USER_MAX, SessionHash, SessionSecret, session_is_live,
+};
 pub use token::{BadToken, TOKEN_PREFIX_CHARS, Token, TokenHash};
 
 /// What a credential allows. Roles of a tenant are ordered: each has the permissions of the roles before it, except `worker`, which
