@@ -8,7 +8,7 @@ use std::{
 
 use everytick_domain::{
     explain::Asked,
-    ids::{BackfillId, Epoch, Fence, Incarnation, JobId, RunId, TenantId, TokenId},
+    ids::{BackfillId, Epoch, Fence, Incarnation, JobId, RunId, SessionId, TenantId, TokenId},
     job::{Job, JobSpec, LATE_AFTER_MAX},
     mutant::Mutant,
     plan::SkipRange,
@@ -17,7 +17,7 @@ use everytick_domain::{
     time::DbTime,
 };
 use everytick_store::{
-    AttemptRecord, AuditRecord, GoneNode, Limits, PartitionRecord, TokenRecord, shared::flows::FlowRow,
+    AttemptRecord, AuditRecord, GoneNode, Limits, PartitionRecord, SessionRecord, TokenRecord, shared::flows::FlowRow,
     tx::requests::Made,
 };
 
@@ -78,6 +78,7 @@ pub struct Db {
     /// The last number that was given to an audit row.
     pub(super) audit_given: i64,
     pub(super) tokens: BTreeMap<TokenId, TokenRecord>,
+    pub(super) sessions: BTreeMap<SessionId, SessionRecord>,
     pub(super) settings: BTreeMap<String, String>,
     pub(super) secrets: Secrets,
     pub(super) seq: i64,

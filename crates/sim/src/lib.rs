@@ -20,6 +20,7 @@ mod reads;
 mod repair;
 mod runs;
 mod secrets;
+mod sessions;
 mod store;
 mod ticks;
 mod tokens;

@@ -71,6 +71,9 @@ impl TokenStore for SimStore {
     async fn auth_required(&self) -> Result<bool> {
         script!(self, Read, "read the settings", [], |tx| token::auth_required(tx))
     }
+    async fn require_auth(&self, actor: &Actor) -> Result<()> {
+        script!(self, Ask, "require a credential", [actor], |tx| token::require_auth(tx, &actor))
+    }
     async fn reset_access(&self, actor: &Actor) -> Result<()> {
         script!(self, Ask, "reset access", [actor], |tx| token::reset_access(tx, &actor))
     }

@@ -31,6 +31,7 @@ mod probe;
 mod queues;
 mod redrives;
 mod secrets;
+mod sessions;
 pub mod shared;
 mod sqlite;
 mod statement;
@@ -71,6 +72,7 @@ pub use secrets::{
     KeyMark, KeyRecord, PutSecret, Rewrap, SECRET_USERS_NAMED_MAX, SealedValue, SecretPut, SecretRecord, SecretStore,
     StoredSecret, ValuePlace,
 };
+pub use sessions::{NewSession, SessionEnd, SessionRecord, SessionStore};
 pub use sqlite::SqliteStore;
 pub use tokens::{
     Creator, ENDED_TOKENS_KEPT, NewToken, TokenKey, TokenOwner, TokenRecord, TokenStore, USE_NOTED_EVERY,
@@ -81,7 +83,7 @@ pub use unreadable::{UNREADABLE_KEPT, UNREADABLE_NOTED_MAX, UnreadableRow, Unrea
 /// A store that any number of nodes may share. `Failed` means known not to be committed; `Unsure` means it may have
 /// been committed.
 #[async_trait]
-pub trait Store: QueueStore + BackfillStore + FlowStore + TokenStore + SecretStore + AuditStore {
+pub trait Store: QueueStore + BackfillStore + FlowStore + TokenStore + SecretStore + AuditStore + SessionStore {
     // Nodes, leases and partitions.
 
     /// The number of partitions of this store. `home::Homes::place` chooses the partition of a job.

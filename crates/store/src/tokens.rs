@@ -119,6 +119,9 @@ pub trait TokenStore: Send + Sync + 'static {
 
     /// Whether every request needs a credential.
     async fn auth_required(&self) -> Result<bool>;
+    /// From now on every request needs a credential, although no token was created: a node accepts other credentials. Refused
+    /// while a node of a release that checks none is alive.
+    async fn require_auth(&self, actor: &Actor) -> Result<()>;
     /// Lets an API without the flag `--auth required` serve callers without a credential again. Tokens stay valid.
     async fn reset_access(&self, actor: &Actor) -> Result<()>;
     /// The key of run tokens. Stores the given one if there is none.

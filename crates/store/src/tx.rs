@@ -24,6 +24,7 @@ pub mod queue;
 pub mod redrive;
 pub mod requests;
 pub mod secret;
+pub mod session;
 pub mod token;
 pub mod trigger;
 

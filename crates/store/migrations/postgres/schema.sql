@@ -371,6 +371,21 @@ table secrets
     previous_until bigint
     constraint secrets_pkey PRIMARY KEY (tenant, name)
 
+table sessions
+    hash bytea not null
+    id uuid not null
+    user_name text collate "C" not null
+    token bytea
+    grants text not null
+    tenant text
+    created_at bigint not null
+    seen_at bigint not null
+    expires_at bigint not null
+    ip text
+    constraint sessions_pkey PRIMARY KEY (hash)
+    CREATE UNIQUE INDEX sessions_id ON public.sessions USING btree (id)
+    CREATE INDEX sessions_user ON public.sessions USING btree (user_name)
+
 table settings
     name text collate "C" not null
     value text not null

@@ -338,6 +338,23 @@ CREATE TABLE secrets (
     primary key (tenant, name)
 ) strict, without rowid;
 
+CREATE TABLE sessions (
+    hash blob not null primary key,
+    id blob not null,
+    user_name text not null,
+    token blob,
+    grants text not null,
+    tenant text,
+    created_at integer not null,
+    seen_at integer not null,
+    expires_at integer not null,
+    ip text
+) strict, without rowid;
+
+CREATE UNIQUE INDEX sessions_id on sessions (id);
+
+CREATE INDEX sessions_user on sessions (user_name);
+
 CREATE TABLE settings (
     name text not null primary key,
     value text not null

@@ -21,6 +21,7 @@ mod range;
 mod read;
 mod repair;
 mod secrets;
+mod sessions;
 mod store;
 mod tokens;
 mod tx;

@@ -60,6 +60,9 @@ impl TokenStore for DbStore {
     async fn auth_required(&self) -> Result<bool> {
         in_read!(self, "read the settings", tx => token::auth_required(tx))
     }
+    async fn require_auth(&self, actor: &Actor) -> Result<()> {
+        in_tx!(self, "require a credential", tx => token::require_auth(tx, actor))
+    }
     async fn reset_access(&self, actor: &Actor) -> Result<()> {
         in_tx!(self, "reset access", tx => token::reset_access(tx, actor))
     }
@@ -139,7 +142,8 @@ impl TokenTx for DbTx {
         self.execute(query!("tokens/set_setting", name, value)).await.map(drop)
     }
     async fn tokens_by_hash(&mut self, hashes: &[TokenHash]) -> Result<Vec<TokenRecord>> {
-        let found = self.fetch_all(query!("tokens/tokens_by_hash", rows::hashes(hashes))).await?;
+        let hashes: Vec<&[u8; 32]> = hashes.iter().map(TokenHash::as_bytes).collect();
+        let found = self.fetch_all(query!("tokens/tokens_by_hash", rows::hashes(&hashes))).await?;
         Ok(self.unreadable.each("tokens", &found, decode))
     }
     async fn token_by_id(&mut self, id: TokenId) -> Result<Option<TokenRecord>> {

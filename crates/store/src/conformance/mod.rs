@@ -42,6 +42,7 @@ pub mod requests;
 pub mod run_facts;
 pub mod secrets;
 pub mod server;
+pub mod sessions;
 pub mod settles;
 pub mod sharing;
 pub mod ticks;
@@ -87,6 +88,7 @@ macro_rules! conformance_suite {
         $crate::conformance_edits! { $open }
         $crate::conformance_calendars! { $open }
         $crate::conformance_requests! { $open }
+        $crate::conformance_sessions! { $open }
         $crate::conformance_tokens! { $open }
         $crate::conformance_secrets! { $open }
         $crate::conformance_cancels! { $open }

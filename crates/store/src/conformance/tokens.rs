@@ -37,6 +37,7 @@ macro_rules! conformance_tokens {
             tokens_do_not_cross_tenants,
             token_changes_have_audit_rows,
             a_refused_token_changes_nothing,
+            a_node_with_other_credentials_makes_every_request_need_one,
             a_reset_opens_the_api_and_keeps_the_tokens,
             a_first_token_after_a_reset_replaces_a_token_of_the_same_name,
             a_node_creates_its_tokens_until_an_operator_creates_one,
@@ -408,6 +409,17 @@ pub async fn a_refused_token_changes_nothing(bench: &Bench) {
     let same = NewToken { name: "t1".to_owned(), ..new(2, Role::Viewer) };
     assert!(bench.store.create_token(&actor(), &anyone(), same).await.is_err());
     assert_eq!((actions(bench).await, find(bench, 2).await), (before, None));
+}
+
+pub async fn a_node_with_other_credentials_makes_every_request_need_one(bench: &Bench) {
+    let node = Actor::node("n");
+    for _ in 0..2 {
+        bench.store.require_auth(&node).await.unwrap();
+        assert!(bench.store.auth_required().await.unwrap());
+    }
+    assert_eq!(actions(bench).await, ["require_auth"], "the second start changes nothing");
+    assert!(is_conflict(bench.store.create_token(&actor(), &Creator::First, new(1, Role::Admin)).await));
+    bench.store.create_token(&actor(), &Creator::Open, new(1, Role::Admin)).await.unwrap();
 }
 
 pub async fn a_reset_opens_the_api_and_keeps_the_tokens(bench: &Bench) {

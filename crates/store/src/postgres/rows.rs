@@ -6,7 +6,6 @@ mod decode;
 use std::borrow::Borrow;
 
 use everytick_domain::{
-    access::TokenHash,
     ids::{JobId, RunId},
     job::JobSpec,
     partition::PartitionSet,
@@ -63,8 +62,8 @@ pub(super) fn ids(ids: impl IntoIterator<Item = Uuid>) -> Ids {
     ids.into_iter().collect()
 }
 /// A list of hashes, as a parameter.
-pub(super) fn hashes(hashes: &[TokenHash]) -> Vec<&[u8]> {
-    hashes.iter().map(|hash| hash.as_bytes().as_slice()).collect()
+pub(super) fn hashes<'a>(hashes: &[&'a [u8; 32]]) -> Vec<&'a [u8]> {
+    hashes.iter().map(|hash| hash.as_slice()).collect()
 }
 /// A list of codes, as a parameter.
 pub(super) type Codes = Vec<i16>;

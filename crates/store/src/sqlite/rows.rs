@@ -6,7 +6,6 @@ mod decode;
 use std::{borrow::Borrow, fmt};
 
 use everytick_domain::{
-    access::TokenHash,
     ids::{JobId, RunId},
     job::JobSpec,
     partition::PartitionSet,
@@ -87,8 +86,8 @@ pub(super) fn partitions(set: &PartitionSet) -> Json {
     json(&set.iter().collect::<Vec<_>>())
 }
 /// A list of hashes, as a parameter: hexadecimal texts, which `unhex` turns into blobs.
-pub(super) fn hashes(hashes: &[TokenHash]) -> Json {
-    let hex = |hash: &TokenHash| hash.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+pub(super) fn hashes(hashes: &[&[u8; 32]]) -> Json {
+    let hex = |hash: &&[u8; 32]| hash.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     json(&hashes.iter().map(hex).collect::<Vec<_>>())
 }
 /// A list of codes, as a parameter.

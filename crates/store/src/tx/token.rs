@@ -146,6 +146,16 @@ async fn close<T: TokenTx + ?Sized>(tx: &mut T, actor: &Actor) -> Result<()> {
     tx.refuse_unchecking_nodes().await
 }
 
+pub async fn require_auth<T: TokenTx + ?Sized>(tx: &mut T, actor: &Actor) -> Result<()> {
+    tx.lock_access().await?;
+    if auth_required(tx).await? {
+        return Ok(());
+    }
+    tx.read_clock().await?;
+    close(tx, actor).await?;
+    tx.notify_access().await
+}
+
 async fn set_required<T: TokenTx + ?Sized>(tx: &mut T, actor: &Actor, action: &str, value: &str) -> Result<()> {
     tx.set_setting(AUTH_REQUIRED, value).await?;
     let detail = serde_json::json!({ AUTH_REQUIRED: value == YES }).to_string();

@@ -43,6 +43,12 @@ pub enum ActorKind {
     /// A caller without a valid credential.
     Anonymous,
     Token,
+    /// A user without a token, with a session.
+    User,
+    /// A user whom a trusted proxy has authenticated.
+    Proxy,
+    /// The owner of a client certificate.
+    Certificate,
     Node,
 }
 
@@ -53,6 +59,9 @@ impl ActorKind {
             Self::Local => "local",
             Self::Anonymous => "anonymous",
             Self::Token => "token",
+            Self::User => "user",
+            Self::Proxy => "proxy",
+            Self::Certificate => "cert",
             Self::Node => "node",
         }
     }

@@ -11,10 +11,11 @@ use everytick_store::{
 use sqlx::{Connection, PgConnection, Row};
 
 /// Tables with few rows, or that are scanned on purpose.
-const SMALL: [&str; 15] = [
+const SMALL: [&str; 16] = [
     // A sequence has one row.
     "audit_id_seq",
     "keys",
+    "sessions",
     "tokens",
     "gone_nodes",
     "backlog_work",

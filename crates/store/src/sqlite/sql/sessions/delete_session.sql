@@ -1,0 +1,2 @@
+-- Deletes the session with id ?1. Index: sessions_id.
+delete from sessions where id = ?1;
