@@ -37,6 +37,7 @@ fn help_lists_exactly_the_implemented_commands() {
             "worker",
             "cluster",
             "token",
+            "session",
             "secret",
             "login",
             "logout",
@@ -62,6 +63,7 @@ fn help_lists_exactly_the_implemented_commands() {
     assert_eq!(commands(&["calendar"]), ["set", "get", "list", "delete", "help"]);
     let secret = ["set", "list", "get", "delete", "rotate", "keygen", "rekey", "import-inline", "help"];
     assert_eq!(commands(&["secret"]), secret);
+    assert_eq!(commands(&["session"]), ["list", "revoke", "help"]);
     assert_eq!(commands(&["flow"]), ["list", "get", "cancel", "rerun", "help"]);
     assert_eq!(commands(&["cron"]), ["explain", "next", "help"]);
 }

@@ -33,6 +33,7 @@ mod process;
 mod readme;
 mod recover;
 mod secrets;
+mod sessions;
 mod settings;
 mod shell;
 mod support;

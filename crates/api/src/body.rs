@@ -28,6 +28,9 @@ pub(crate) const BODY_BYTES_MAX: usize = 1024 * 1024;
 /// parsing the stored payload would fail later.
 pub(crate) const JSON_DEPTH_MAX: usize = 127;
 
+/// The forms of this server have a few short fields.
+const FORM_BYTES_MAX: usize = 16 * 1024;
+const FORM: &str = "application/x-www-form-urlencoded";
 const CALENDAR: &str = "text/calendar";
 const JSON: [&str; 2] = ["application/json", "application/merge-patch+json"];
 
@@ -74,6 +77,28 @@ impl<S: Sync> FromRequest<S> for CalendarBody {
             check_media_type(&parts.headers, &[JSON[0], CALENDAR])?;
         }
         Ok(Self::Json(JsonBody { bytes, _charge: charge, idempotency: None }))
+    }
+}
+
+/// The fields of an HTML form.
+pub(crate) struct FormBody(Vec<(String, String)>);
+
+impl<S: Sync> FromRequest<S> for FormBody {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, _: &S) -> Result<Self> {
+        let (parts, body) = request.into_parts();
+        check_announced(&parts.headers, FORM_BYTES_MAX)?;
+        check_media_type(&parts.headers, &[FORM])?;
+        let (bytes, _charge) = read_whole(&parts, body).await?;
+        Ok(Self(form_urlencoded::parse(&bytes).into_owned().collect()))
+    }
+}
+
+impl FormBody {
+    /// The first value of a field.
+    pub(crate) fn field(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
     }
 }
 

@@ -4,12 +4,12 @@
 use std::{fmt::Write, sync::LazyLock};
 
 use axum::{
-    http::{StatusCode, header},
-    response::IntoResponse,
+    http::{HeaderMap, StatusCode, header},
+    response::{IntoResponse, Response},
 };
 use serde_json::Value;
 
-use crate::document::openapi;
+use crate::{auth::login::Visit, document::openapi, error::Result, ui::see_other};
 
 static JSON: LazyLock<String> = LazyLock::new(|| openapi().to_json().unwrap_or_default());
 static PAGE: LazyLock<String> = LazyLock::new(|| page_of(&serde_json::from_str(&JSON).unwrap_or_default()));
@@ -29,20 +29,26 @@ pub(crate) async fn openapi_json() -> impl IntoResponse {
 
 /// The start page
 ///
-/// Redirects to the API reference, which is the only page of this server.
+/// Redirects to the API reference, which is the only page of this server. If requests need a credential, redirects a browser
+/// that is not logged in to the login.
 #[utoipa::path(
     get,
     path = "/",
     tag = "docs",
-    responses((status = 307, description = "`Location` is `/docs`", body = String, content_type = "text/html"))
-)]
-pub(crate) async fn home() -> impl IntoResponse {
-    let headers = [(header::LOCATION, "/docs"), (header::CONTENT_TYPE, "text/html; charset=utf-8")];
-    (
-        StatusCode::TEMPORARY_REDIRECT,
-        headers,
-        "<!doctype html><title>Everytick</title><a href=\"/docs\">API reference</a>",
+    responses(
+        (status = 303, description = "`Location` is the login", body = String, content_type = "text/html"),
+        (status = 307, description = "`Location` is `/docs`", body = String, content_type = "text/html"),
     )
+)]
+pub(crate) async fn home(visit: Visit, headers: HeaderMap) -> Result<Response> {
+    let is_browser =
+        headers.get_all(header::ACCEPT).iter().any(|value| value.to_str().is_ok_and(|text| text.contains("text/html")));
+    if is_browser && !visit.is_open().await? && visit.caller().await?.is_none() {
+        return Ok(see_other("/auth/login?next=/", None));
+    }
+    let headers = [(header::LOCATION, "/docs"), (header::CONTENT_TYPE, "text/html; charset=utf-8")];
+    let link = "<!doctype html><title>Everytick</title><a href=\"/docs\">API reference</a>";
+    Ok((StatusCode::TEMPORARY_REDIRECT, headers, link).into_response())
 }
 
 /// The API reference as a page
@@ -82,7 +88,8 @@ fn page_of(document: &Value) -> String {
         put(&mut html, format_args!("<p>{}</p>", prose(paragraph)));
     }
     html.push_str(
-        "<p><a href=\"/openapi.json\">openapi.json</a> is the same document for programs.</p></header><nav><ul>",
+        "<p><a href=\"/openapi.json\">openapi.json</a> is the same document for programs. \
+         <a href=\"/auth/login\">Log in</a> to send requests from this browser.</p></header><nav><ul>",
     );
     let operations = operations(document);
     for (id, method, path, _) in &operations {
@@ -250,7 +257,7 @@ fn escaped(value: &Value) -> String {
     value.as_str().map_or_else(|| escape(&value.to_string()), escape)
 }
 
-fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 

@@ -56,6 +56,7 @@ pub fn openapi() -> OpenApi {
             ("secrets", "Values that jobs refer to, written and never read back"),
             ("audit", "Who changed what"),
             ("tokens", "API tokens, and what the caller may do"),
+            ("sessions", "Logins of browsers"),
             ("node", "Health, readiness and metrics of the node, and the cluster"),
             ("docs", "This document"),
         ]

@@ -62,7 +62,7 @@ fn not_ours(name: &str, hosts: &Hosts) -> String {
 }
 
 /// Pages that another site may link to.
-const PAGES: [&str; 3] = ["/", "/docs", "/openapi.json"];
+const PAGES: [&str; 4] = ["/", "/docs", "/openapi.json", "/auth/login"];
 
 /// Refuses requests that a browser sends for a page of another site. `Origin` is not enough: a browser sends none for an image or
 /// a script. Allows links to a page, and `/healthz`, which reveals nothing.

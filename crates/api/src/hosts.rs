@@ -38,6 +38,12 @@ impl Hosts {
         scheme == if tls { "https" } else { "http" } || (through_proxy && matches!(scheme, "http" | "https"))
     }
 
+    /// Whether `host` is that of a public URL with https.
+    pub(crate) fn is_https(&self, host: &str) -> bool {
+        self.public.as_ref().is_some_and(PublicUrl::is_https)
+            && HostPort::read(host).is_some_and(|host| self.is_public(host))
+    }
+
     fn is_loopback(&self, host: HostPort<'_>) -> bool {
         let loopback = match host.name.strip_prefix('[') {
             Some(name) => name.strip_suffix(']').and_then(|name| name.parse().ok()).is_some_and(is_loopback_v6),

@@ -19,6 +19,7 @@ mod params;
 mod prefix;
 mod routes;
 mod server;
+mod ui;
 mod version;
 mod warnings;
 mod wire;

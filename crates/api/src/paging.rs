@@ -3,7 +3,7 @@
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use everytick_domain::{
-    ids::{BackfillId, RunId, TokenId},
+    ids::{BackfillId, RunId, SessionId, TokenId},
     job::check_name,
 };
 
@@ -66,6 +66,16 @@ impl Position for BackfillId {
 
 impl Position for TokenId {
     const KIND: char = 't';
+    fn write(&self) -> String {
+        self.to_string()
+    }
+    fn read(text: &str) -> Option<Self> {
+        text.parse().ok()
+    }
+}
+
+impl Position for SessionId {
+    const KIND: char = 's';
     fn write(&self) -> String {
         self.to_string()
     }

@@ -8,7 +8,7 @@ use axum::{
     http::{Method, request::Parts},
 };
 use everytick_domain::{
-    ids::{BackfillId, JobId, RunId, TokenId},
+    ids::{BackfillId, JobId, RunId, SessionId, TokenId},
     invalid::Invalid,
     job::check_name,
     queue::check_queue,
@@ -218,6 +218,18 @@ pub(crate) fn job_ref(text: &str) -> JobRef {
 pub(crate) struct TokenPath(pub(crate) TokenId);
 
 impl<S: Send + Sync> FromRequestParts<S> for TokenPath {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self> {
+        let text = segment(parts, state, "id").await?;
+        named("id", text.parse()).map(Self)
+    }
+}
+
+/// The `{id}` of a session's path. Accepts only whole ids, so that a short id never selects the wrong session.
+pub(crate) struct SessionPath(pub(crate) SessionId);
+
+impl<S: Send + Sync> FromRequestParts<S> for SessionPath {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self> {

@@ -26,7 +26,7 @@ mod shared;
 mod spawn;
 mod upkeep;
 
-pub use access::{Access, CACHED_FOR, Credential, Lookup, TokenRequest, VALID_CHECK_EVERY, new_token};
+pub use access::{Access, CACHED_FOR, Credential, Login, Lookup, Session, TokenRequest, VALID_CHECK_EVERY, new_token};
 pub use cluster::assign::differences;
 pub use engine::{Engine, Parts};
 pub use hints::Hints;
@@ -42,7 +42,7 @@ pub mod types {
         BacklogAction, BacklogWork, CalendarPut, CalendarRecord, CancelledFlow, CancelledJob, ClaimBeat, Cluster,
         Created, Creator, EditJob, Edited, FlowFilter, FlowNode, FlowRecord, GoneNode, IdempotencyKey, JobFilter,
         JobRecord, JobRef, NewToken, NodeRecord, NodeRun, Page, PartitionRecord, PutCalendar, QueueClaims, QueueRecord,
-        Redrive, Redriven, RedrivenRun, RunFilter, RunRecord, SecretPut, SecretRecord, StoreError, TokenKey,
-        TokenRecord, UnreadableRow, UnreadableRows, WorkerClaim,
+        Redrive, Redriven, RedrivenRun, RunFilter, RunRecord, SecretPut, SecretRecord, SessionEnd, SessionRecord,
+        StoreError, TokenKey, TokenRecord, UnreadableRow, UnreadableRows, WorkerClaim,
     };
 }

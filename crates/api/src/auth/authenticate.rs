@@ -1,10 +1,11 @@
-//! Authenticates the caller of a request by its `Authorization` header. A wrong credential is an error, also while the
-//! API is open.
+//! Authenticates the caller of a request by the first credential that it has. A wrong credential is an error, also while
+//! the API is open.
 //!
 //! ```text
 //! Authorization: Bearer etk_…   checked by its checksum, then in the cache, then in the store
 //!                Bearer etr_…   checked by a keyed hash over the claim, without the store
-//! no header                     a local caller, if the API is open
+//! session cookie                checked in the cache, then in the store, and then its token
+//! none                          a local caller, if the API is open
 //! ```
 //!
 //! Wrong tokens never cause the refusal of a valid token, even if both come from one address, such as that of a proxy.
@@ -19,15 +20,17 @@ use axum::{
     http::{HeaderMap, HeaderName, header},
 };
 use everytick_domain::{
-    access::{Role, RunKey, Token, is_run_token},
+    access::{Role, RunKey, SessionSecret, Token, TokenHash, is_run_token},
     ids::TenantId,
 };
-use everytick_engine::{Lookup, types::StoreError};
+use everytick_engine::{Credential, Lookup, types::StoreError};
 use ipnet::IpNet;
 
 use super::{
     caller::{Caller, Rights},
+    cookie::{Cookie, is_secure},
     limits::{Limiter, Rate, now},
+    tenants,
 };
 use crate::{
     Api,
@@ -36,9 +39,7 @@ use crate::{
 
 /// The tenant in which an instance token acts.
 const TENANT: HeaderName = HeaderName::from_static("everytick-tenant");
-/// The only tenant of this release.
-const DEFAULT_TENANT: &str = "default";
-/// Maximum number of bytes of a credential. A longer one cannot be a credential of this server.
+/// Most bytes of a credential. A longer header is no credential of this server.
 const CREDENTIAL_BYTES_MAX: usize = 256;
 
 /// Whether requests need a credential.
@@ -84,14 +85,18 @@ const REPORTS: [&str; 6] = [
 impl Limits {
     /// Refuses a caller that sends too many requests.
     pub(super) fn check(&self, caller: &Caller, route: &str) -> Result<()> {
-        let Rights::Token { hash, .. } = &caller.rights else { return Ok(()) };
+        let (key, what) = match &caller.rights {
+            Rights::Token { hash, .. } => (*hash.as_bytes(), "token"),
+            Rights::User { key, .. } => (*key, "user"),
+            Rights::All { .. } | Rights::Run(_) => return Ok(()),
+        };
         let limiter = if REPORTS.contains(&route) { &self.reports } else { &self.requests };
-        let taken = limiter.take(*hash.as_bytes(), now());
-        taken.map_err(|wait| ApiError::TooFast("this token sends too many requests".to_owned(), wait))
+        let taken = limiter.take(key, now());
+        taken.map_err(|wait| ApiError::TooFast(format!("this {what} sends too many requests"), wait))
     }
 
     /// Counts a failed authentication.
-    fn fail(&self, ip: IpAddr) -> ApiError {
+    pub(super) fn fail(&self, ip: IpAddr) -> ApiError {
         match self.failures.take(limited(ip), now()) {
             Ok(()) => ApiError::Unauthenticated,
             Err(wait) => {
@@ -126,27 +131,79 @@ pub(super) async fn authenticate(
     ip: IpAddr,
     id: &str,
 ) -> Result<Caller> {
-    let Some(credential) = bearer(request.headers(), limits, ip)? else {
-        if !is_open(api).await? {
-            return Err(ApiError::Unauthenticated);
-        }
-        refuse_tenant(request.headers())?;
-        return Ok(Caller::local(api.auth.mode, ip, id.to_owned()));
-    };
-    if is_run_token(&credential) {
-        refuse_tenant(request.headers())?;
-        return run_caller(api.auth.run_key.as_ref(), &credential, request, ip, id)
-            .await
-            .ok_or_else(|| limits.fail(ip));
+    if let Some(credential) = bearer(request.headers(), limits, ip)? {
+        return by_token(api, limits, &credential, request, ip, id).await;
     }
-    let Ok(token) = Token::parse(&credential) else { return Err(limits.fail(ip)) };
-    let (hash, access) = (token.hash(), api.commands.access());
-    let lookup = if access.knows(&hash) { Lookup::Prompt } else { limits.lookup(ip) };
-    let found = access.find(&hash, lookup).await?.filter(|found| allows_ip(&found.token.allowed_ips, ip));
-    let Some(found) = found else { return Err(limits.fail(ip)) };
-    access.note_use(&hash, ip.to_canonical().to_string());
+    let secure = is_secure(request.headers(), request.extensions(), &api.hosts);
+    match Cookie::read(request.headers(), secure) {
+        Cookie::Session(secret) => return by_session(api, limits, secret, request.headers(), ip, id).await,
+        Cookie::Wrong => return Err(limits.fail(ip)),
+        Cookie::None => {}
+    }
+    if !is_open(api).await? {
+        return Err(ApiError::Unauthenticated);
+    }
+    refuse_tenant(request.headers())?;
+    Ok(Caller::local(api.auth.mode, ip, id.to_owned()))
+}
+
+async fn by_token(
+    api: &Api,
+    limits: &Limits,
+    credential: &str,
+    request: &mut Request,
+    ip: IpAddr,
+    id: &str,
+) -> Result<Caller> {
+    if is_run_token(credential) {
+        refuse_tenant(request.headers())?;
+        return run_caller(api.auth.run_key.as_ref(), credential, request, ip, id).await.ok_or_else(|| limits.fail(ip));
+    }
+    let Ok(token) = Token::parse(credential) else { return Err(limits.fail(ip)) };
+    let hash = token.hash();
+    let found = find_token(api, limits, &hash, ip).await?.ok_or_else(|| limits.fail(ip))?;
+    api.commands.access().note_use(&hash, ip.to_canonical().to_string());
     let tenant = chosen_tenant(request.headers(), found.token.grant.role)?;
     Ok(Caller::token(&found, tenant, ip, id.to_owned()))
+}
+
+/// The valid token with this hash, if it is accepted from this address.
+pub(super) async fn find_token(api: &Api, limits: &Limits, hash: &TokenHash, ip: IpAddr) -> Result<Option<Credential>> {
+    let access = api.commands.access();
+    let lookup = if access.knows(hash) { Lookup::Prompt } else { limits.lookup(ip) };
+    Ok(access.find(hash, lookup).await?.filter(|found| allows_ip(&found.token.allowed_ips, ip)))
+}
+
+/// The caller whose session has this secret. A session that was begun with a token has the rights of the token, and ends
+/// with it.
+pub(super) async fn by_session(
+    api: &Api,
+    limits: &Limits,
+    secret: SessionSecret,
+    headers: &HeaderMap,
+    ip: IpAddr,
+    id: &str,
+) -> Result<Caller> {
+    let (access, hash) = (api.commands.access(), secret.hash());
+    let lookup = if access.knows_session(&hash) { Lookup::Prompt } else { limits.lookup(ip) };
+    let session = access.find_session(&hash, lookup).await?.ok_or_else(|| limits.fail(ip))?;
+    let caller = match &session.record.token {
+        Some(token) => {
+            let found = find_token(api, limits, token, ip).await?.ok_or_else(|| limits.fail(ip))?;
+            let role = found.token.grant.role;
+            let by_header = chosen_tenant(headers, role)?;
+            let in_session = || session.record.tenant.as_deref().filter(|_| role == Role::Instance);
+            let tenant = by_header.or_else(|| tenants::named(in_session()?));
+            Some(Caller::token(&found, tenant, ip, id.to_owned()))
+        }
+        None => {
+            refuse_tenant(headers)?;
+            Caller::user(&session.record, ip, id.to_owned())
+        }
+    };
+    let caller = caller.ok_or_else(|| limits.fail(ip))?;
+    access.note_session_use(&hash, ip.to_canonical().to_string());
+    Ok(caller.in_session(secret, &session))
 }
 
 /// Whether requests without a credential are served.
@@ -194,8 +251,10 @@ fn allows_ip(networks: &[String], ip: IpAddr) -> bool {
 fn chosen_tenant(headers: &HeaderMap, role: Role) -> Result<Option<TenantId>> {
     let Some(name) = headers.get(&TENANT) else { return Ok(None) };
     match role {
-        Role::Instance if name == DEFAULT_TENANT => Ok(Some(TenantId::DEFAULT)),
-        Role::Instance => Err(ApiError::NotFound("tenant")),
+        Role::Instance => {
+            let tenant = name.to_str().ok().and_then(tenants::named);
+            tenant.map(Some).ok_or(ApiError::NotFound("tenant"))
+        }
         _ => Err(tenant_refused()),
     }
 }

@@ -1,18 +1,18 @@
 //! An authenticated caller, and what it may do.
 
-use std::net::IpAddr;
+use std::{net::IpAddr, sync::Arc};
 
 use everytick_domain::{
-    access::{Grant, Permission, Role, RunClaim, Scope, TokenHash},
+    access::{Grant, NamedGrant, Permission, Role, RunClaim, Scope, SessionSecret, TokenHash},
     ids::TenantId,
     time::DbTime,
 };
 use everytick_engine::{
-    Credential,
-    types::{Actor, ActorKind, Creator, TokenRecord},
+    Credential, Session,
+    types::{Actor, ActorKind, Creator, SessionRecord, TokenRecord},
 };
 
-use super::AuthMode;
+use super::{AuthMode, tenants};
 
 /// An authenticated caller.
 #[derive(Clone, Debug)]
@@ -20,6 +20,21 @@ pub(crate) struct Caller {
     pub(super) actor: Actor,
     pub(super) tenant: TenantId,
     pub(super) rights: Rights,
+    pub(super) session: Option<OwnSession>,
+}
+
+/// The session of a request, whose cookie is its credential.
+#[derive(Clone, Debug)]
+pub(crate) struct OwnSession {
+    pub(super) secret: SessionSecret,
+    pub(crate) record: Arc<SessionRecord>,
+}
+
+impl OwnSession {
+    /// The token that each change in this session must carry.
+    pub(crate) fn csrf(&self) -> String {
+        self.secret.csrf()
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -39,6 +54,12 @@ pub(super) enum Rights {
         /// A lower bound of the time on the database clock.
         now: DbTime,
     },
+    /// A person without a token.
+    User {
+        grant: Grant,
+        /// Identifies the user for the limit of requests.
+        key: [u8; 32],
+    },
     /// The receiver of a delivery, which may work on that claim.
     Run(RunClaim),
 }
@@ -49,13 +70,14 @@ impl Caller {
     /// A program on this machine, while the API is open.
     pub(super) fn local(mode: AuthMode, ip: IpAddr, request: String) -> Self {
         let actor = Actor { ip: Some(ip), request: Some(request), ..Actor::local("local") };
-        Self { actor, tenant: TenantId::DEFAULT, rights: Rights::All { by_flag: mode == AuthMode::Open } }
+        let rights = Rights::All { by_flag: mode == AuthMode::Open };
+        Self { actor, tenant: TenantId::DEFAULT, rights, session: None }
     }
 
     pub(super) fn run(claim: RunClaim, ip: IpAddr, request: String) -> Self {
         let name = format!("run:{}", claim.run);
         let actor = Actor { name, kind: ActorKind::Token, token: None, ip: Some(ip), request: Some(request) };
-        Self { actor, tenant: claim.tenant, rights: Rights::Run(claim) }
+        Self { actor, tenant: claim.tenant, rights: Rights::Run(claim), session: None }
     }
 
     /// A caller with a token. `chosen` is the tenant in which an instance token acts.
@@ -71,13 +93,44 @@ impl Caller {
         };
         let tenant = grant.tenant.unwrap_or(TenantId::DEFAULT);
         let rights = Rights::Token { grant, own, hash: token.hash, token: Box::new(token), now };
-        Self { actor, tenant, rights }
+        Self { actor, tenant, rights, session: None }
+    }
+
+    /// A caller with a session whose user has no token. `None` if no tenant of its grants exists.
+    pub(super) fn user(session: &SessionRecord, ip: IpAddr, request: String) -> Option<Self> {
+        let grant = chosen(&session.grants, session.tenant.as_deref())?;
+        let (name, ip, request) = (session.user.clone(), Some(ip), Some(request));
+        let key = *blake3::hash(name.as_bytes()).as_bytes();
+        let actor = Actor { name, kind: ActorKind::User, token: None, ip, request };
+        let tenant = grant.tenant.unwrap_or(TenantId::DEFAULT);
+        Some(Self { actor, tenant, rights: Rights::User { grant, key }, session: None })
+    }
+
+    /// The same caller, whose credential is this session.
+    pub(super) fn in_session(self, secret: SessionSecret, session: &Session) -> Self {
+        Self { session: Some(OwnSession { secret, record: session.record.clone() }), ..self }
+    }
+
+    /// The same caller in another tenant, which its session has chosen.
+    pub(crate) fn in_tenant(&self, name: &str) -> Option<Self> {
+        let session = self.session.clone()?;
+        let record = SessionRecord { tenant: Some(name.to_owned()), ..session.record.as_ref().clone() };
+        let (ip, request) = (self.actor.ip?, self.actor.request.clone().unwrap_or_default());
+        let caller = match &self.rights {
+            Rights::Token { own, token, now, .. } => {
+                let found = Credential { token: Arc::new(token.as_ref().clone()), now: *now };
+                let tenant = if own.role == Role::Instance { Some(tenants::named(name)?) } else { None };
+                Self::token(&found, tenant, ip, request)
+            }
+            _ => Self::user(&record, ip, request)?,
+        };
+        Some(Self { session: Some(OwnSession { record: Arc::new(record), ..session }), ..caller })
     }
 
     pub(crate) fn may(&self, permission: Permission) -> bool {
         match &self.rights {
             Rights::All { .. } => true,
-            Rights::Token { grant, .. } => grant.allows(permission),
+            Rights::Token { grant, .. } | Rights::User { grant, .. } => grant.allows(permission),
             Rights::Run(_) => matches!(permission, Permission::Public | Permission::Work),
         }
     }
@@ -86,7 +139,7 @@ impl Caller {
     pub(crate) fn scope(&self) -> &Scope {
         match &self.rights {
             Rights::All { .. } | Rights::Run(_) => &NO_LIMITS,
-            Rights::Token { grant, .. } => &grant.scope,
+            Rights::Token { grant, .. } | Rights::User { grant, .. } => &grant.scope,
         }
     }
 
@@ -94,32 +147,34 @@ impl Caller {
     pub(crate) fn creator(&self) -> Creator {
         match &self.rights {
             Rights::Token { own, .. } => Creator::Grant(own.clone()),
+            Rights::User { grant, .. } => Creator::Grant(grant.clone()),
             Rights::All { by_flag: true } => Creator::Open,
             // This node may not know of the first credential yet, so the store checks that no credential exists.
             Rights::All { by_flag: false } | Rights::Run(_) => Creator::First,
         }
     }
 
-    /// The hash of the request's token.
-    pub(super) fn own_hash(&self) -> Option<&TokenHash> {
+    /// The token of the request, or of the login of its session.
+    pub(crate) fn token_used(&self) -> Option<&TokenRecord> {
         match &self.rights {
-            Rights::Token { hash, .. } => Some(hash),
-            Rights::All { .. } | Rights::Run(_) => None,
+            Rights::Token { token, .. } => Some(token),
+            Rights::All { .. } | Rights::User { .. } | Rights::Run(_) => None,
         }
     }
 
-    /// The token of the request.
+    /// The token of the request. A session has none: it ends soon, so it must not get the secret of a token that lives longer.
     pub(crate) fn own_token(&self) -> Option<&TokenRecord> {
-        match &self.rights {
-            Rights::Token { token, .. } => Some(token),
-            Rights::All { .. } | Rights::Run(_) => None,
-        }
+        self.token_used().filter(|_| self.session.is_none())
+    }
+
+    pub(crate) fn own_session(&self) -> Option<&OwnSession> {
+        self.session.as_ref()
     }
 
     /// What the caller may do in this request; `None` while the API is open.
     pub(crate) fn grant(&self) -> Option<&Grant> {
         match &self.rights {
-            Rights::Token { grant, .. } => Some(grant),
+            Rights::Token { grant, .. } | Rights::User { grant, .. } => Some(grant),
             Rights::All { .. } | Rights::Run(_) => None,
         }
     }
@@ -128,7 +183,7 @@ impl Caller {
     pub(super) fn claim(&self) -> Option<RunClaim> {
         match &self.rights {
             Rights::Run(claim) => Some(*claim),
-            Rights::All { .. } | Rights::Token { .. } => None,
+            Rights::All { .. } | Rights::Token { .. } | Rights::User { .. } => None,
         }
     }
 
@@ -136,7 +191,7 @@ impl Caller {
     pub(super) fn now(&self) -> Option<DbTime> {
         match &self.rights {
             Rights::Token { now, .. } => Some(*now),
-            Rights::All { .. } | Rights::Run(_) => None,
+            Rights::All { .. } | Rights::User { .. } | Rights::Run(_) => None,
         }
     }
 
@@ -149,7 +204,52 @@ impl Caller {
         match &self.rights {
             Rights::All { .. } => true,
             Rights::Token { own, .. } => own.may_create(other),
+            Rights::User { grant, .. } => grant.may_create(other),
             Rights::Run(_) => false,
         }
+    }
+}
+
+/// The grant for the chosen tenant, or without a choice the first one whose tenant exists. A chosen tenant that is gone gives no
+/// grant: a request that is meant for one tenant must not act in another.
+fn chosen(grants: &[NamedGrant], tenant: Option<&str>) -> Option<Grant> {
+    let Some(tenant) = tenant else { return grants.iter().find_map(resolve) };
+    if let Some(own) = grants.iter().find(|grant| grant.tenant.as_deref() == Some(tenant)) {
+        return resolve(own);
+    }
+    let instance = grants.iter().find(|grant| grant.role == Role::Instance)?;
+    Some(Grant { tenant: Some(tenants::named(tenant)?), role: Role::Admin, scope: instance.scope.clone() })
+}
+
+/// The grant with its tenant. `None` if no tenant has the name.
+pub(crate) fn resolve(grant: &NamedGrant) -> Option<Grant> {
+    let tenant = match &grant.tenant {
+        Some(name) => Some(tenants::named(name)?),
+        None => None,
+    };
+    Some(Grant { tenant, role: grant.role, scope: grant.scope.clone() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_grant_of_the_chosen_tenant_counts_or_the_first_whose_tenant_exists() {
+        let grant = |tenant: &str, role| NamedGrant { tenant: Some(tenant.to_owned()), role, scope: Scope::default() };
+        let both = [grant("gone", Role::Admin), grant("default", Role::Viewer)];
+        for (choice, expected) in [
+            (None, Some(Role::Viewer)),
+            (Some("default"), Some(Role::Viewer)),
+            (Some("gone"), None),
+            (Some("other"), None),
+        ] {
+            assert_eq!(chosen(&both, choice).map(|grant| grant.role), expected, "{choice:?}");
+        }
+        let instance = [NamedGrant { tenant: None, role: Role::Instance, scope: Scope::default() }];
+        let acting = chosen(&instance, Some("default")).unwrap();
+        assert_eq!((acting.role, acting.tenant), (Role::Admin, Some(TenantId::DEFAULT)));
+        assert_eq!(chosen(&instance, None).unwrap().role, Role::Instance);
+        assert_eq!(chosen(&instance, Some("gone")), None);
     }
 }

@@ -62,12 +62,13 @@ pub(super) fn refusal(status: StatusCode, with_credential: bool, manages: bool) 
 }
 
 impl Denials {
-    /// Writes an audit row about a request that changed nothing.
+    /// Writes an audit row about a request that changed nothing: it was denied or has failed.
     pub(super) async fn note(
         &self,
         api: &Api,
         info: &RequestInfo,
         caller: Option<&Caller>,
+        action: &str,
         status: StatusCode,
         result: AuditResult,
     ) {
@@ -87,7 +88,7 @@ impl Denials {
         let path: String = info.path.chars().take(PATH_CHARS_MAX).collect();
         let detail = json!({ "status": status.as_u16(), "not_listed": unlisted }).to_string();
         let subject = format!("{} {path}", info.method);
-        if let Err(error) = api.commands.access().note_refused(tenant, &actor, &subject, &detail, result).await {
+        if let Err(error) = api.commands.access().note_refused(tenant, &actor, action, &subject, &detail, result).await {
             tracing::warn!(%error, "could not write the audit row of a refused request");
         }
     }

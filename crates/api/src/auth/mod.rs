@@ -6,14 +6,19 @@
 //! ```
 //!
 //! Handlers reach commands and queries only through [`State`], which carries the caller. So a handler cannot run without one.
-//! `denied` writes the audit rows of requests that were denied or failed.
+//! `denied` writes the audit rows of requests that were denied or failed. `login` begins and ends the sessions of browsers; `csrf`
+//! checks that a change in a session comes from a page of this server.
 
 mod authenticate;
 mod caller;
+pub(crate) mod cookie;
+mod csrf;
 mod denied;
 mod limits;
+pub(crate) mod login;
 mod routes;
 pub(crate) mod scope;
+pub(crate) mod tenants;
 
 use std::{
     net::{IpAddr, Ipv4Addr},
@@ -23,7 +28,7 @@ use std::{
 
 use axum::{
     extract::{self, FromRequestParts, MatchedPath, Request},
-    http::{HeaderMap, HeaderName, HeaderValue, request::Parts},
+    http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header, request::Parts},
     middleware::Next,
     response::{IntoResponse, Response},
 };
@@ -45,10 +50,11 @@ use crate::{
 };
 
 pub use authenticate::AuthMode;
-pub(crate) use caller::Caller;
+pub(crate) use caller::{Caller, OwnSession, resolve};
 pub(crate) use routes::methods;
 
 use authenticate::{Limits, authenticate, is_open};
+use cookie::{Cookie, is_secure};
 use denied::{Denials, RequestInfo, refusal};
 
 /// Maximum number of characters of a request id that a client sends.
@@ -122,11 +128,14 @@ impl Call {
 
     /// Whether the caller would still be admitted: its token may end during a long request.
     pub(crate) async fn is_admitted(&self) -> Result<bool, StoreError> {
-        match (self.caller.own_hash(), self.caller.claim()) {
-            (Some(hash), _) => self.commands.access().is_valid(hash).await,
+        let access = self.commands.access();
+        let token = self.caller.token_used().map(|token| &token.hash);
+        match (self.caller.own_session(), token, self.caller.claim()) {
+            (Some(session), ..) => access.is_session_valid(&session.record.hash, token).await,
+            (None, Some(hash), _) => access.is_valid(hash).await,
             // A run token ends with its claim, which every write checks.
-            (None, Some(_)) => Ok(true),
-            (None, None) => is_open(&self.api).await,
+            (None, None, Some(_)) => Ok(true),
+            (None, None, None) => is_open(&self.api).await,
         }
     }
 
@@ -188,8 +197,11 @@ pub(crate) async fn admit(extract::State(api): extract::State<Arc<Api>>, mut req
         ip: peer(&request),
         request: id.to_str().unwrap_or_default().to_owned(),
     };
-    let with_credential = request.headers().contains_key(axum::http::header::AUTHORIZATION);
     let manages = routes::manages(request.method(), request.extensions().get::<MatchedPath>().map(MatchedPath::as_str));
+    let secure = is_secure(request.headers(), request.extensions(), &api.hosts);
+    let with_header = request.headers().contains_key(header::AUTHORIZATION);
+    let with_cookie = Cookie::read(request.headers(), secure) != Cookie::None;
+    request.extensions_mut().insert(info.clone());
     let (mut response, caller) = match check(&api, &mut request, &info).await {
         Ok(caller) => {
             if let Some(caller) = &caller {
@@ -200,10 +212,16 @@ pub(crate) async fn admit(extract::State(api): extract::State<Arc<Api>>, mut req
         Err((error, caller)) => (error.into_response(), caller),
     };
     let status = response.status();
-    if let Some(result) = refusal(status, with_credential, manages && caller.is_some()) {
-        api.auth.denials.note(&api, &info, caller.as_ref(), status, result).await;
+    let refused = refusal(status, with_header || with_cookie, manages && caller.is_some());
+    if let Some(result) = refused.filter(|_| info.path != login::PATH) {
+        api.auth.denials.note(&api, &info, caller.as_ref(), result.word(), status, result).await;
     }
+    let is_over = with_cookie && !with_header && status == StatusCode::UNAUTHORIZED;
     let headers = response.headers_mut();
+    if is_over {
+        // Otherwise each further request of the browser would count as a failed authentication.
+        headers.extend(cookie::end(secure).map(|remove| (header::SET_COOKIE, remove)));
+    }
     headers.insert(REQUEST_ID, id);
     headers.extend(caller.as_ref().and_then(expires_soon).map(|at| (TOKEN_EXPIRES, at)));
     response
@@ -225,7 +243,8 @@ async fn check(
     let limits = &api.auth.limits;
     let authenticated = authenticate(api, limits, request, info.ip, &info.request).await;
     let caller = authenticated.map_err(|error| (error, None))?;
-    if let Err(error) = limits.check(&caller, route) {
+    let allowed = csrf::check(&caller, request.method(), request.headers());
+    if let Err(error) = allowed.and_then(|()| limits.check(&caller, route)) {
         return Err((error, Some(caller)));
     }
     let may = caller.may(permission) && caller.claim().is_none_or(|_| routes::for_run_tokens(route));

@@ -13,6 +13,11 @@ const ROUTES: &[(&str, &str, Permission)] = &[
     ("GET", "/docs", Public),
     ("GET", "/docs/style.css", Public),
     ("GET", "/openapi.json", Public),
+    // These check the credential, the origin and the CSRF token themselves.
+    ("GET", "/auth/login", Public),
+    ("POST", "/auth/login", Public),
+    ("POST", "/auth/logout", Public),
+    ("GET", "/auth/style.css", Public),
     ("GET", "/metrics", ReadInstance),
     ("GET", "/api/v1/cluster", Cluster),
     ("GET", "/api/v1/jobs", Read),
@@ -67,6 +72,10 @@ const ROUTES: &[(&str, &str, Permission)] = &[
     ("POST", "/api/v1/queues/{queue}/leave", Work),
     ("GET", "/api/v1/audit", ReadManage),
     ("GET", "/api/v1/me", Own),
+    ("DELETE", "/api/v1/me", Own),
+    ("POST", "/api/v1/me/tenant", Own),
+    ("GET", "/api/v1/sessions", ReadManage),
+    ("DELETE", "/api/v1/sessions/{id}", Manage),
     ("GET", "/api/v1/tokens", ReadManage),
     ("POST", "/api/v1/tokens", Manage),
     ("GET", "/api/v1/tokens/{id}", ReadManage),
@@ -128,8 +137,10 @@ mod tests {
     }
 
     #[test]
-    fn only_health_and_documents_are_public() {
-        let public: Vec<_> = ROUTES.iter().filter(|row| row.2 == Public).map(|row| row.1).collect();
-        assert_eq!(public, ["/healthz", "/readyz", "/", "/docs", "/docs/style.css", "/openapi.json"]);
+    fn only_health_documents_and_the_login_are_public() {
+        let public: BTreeSet<_> = ROUTES.iter().filter(|row| row.2 == Public).map(|row| row.1).collect();
+        let login = ["/auth/login", "/auth/logout", "/auth/style.css"];
+        let others = ["/healthz", "/readyz", "/", "/docs", "/docs/style.css", "/openapi.json"];
+        assert_eq!(public, login.into_iter().chain(others).collect());
     }
 }

@@ -8,12 +8,14 @@ mod cluster;
 mod explain;
 mod flows;
 mod jobs;
+mod login;
 mod node;
 mod queues;
 mod redrive;
 mod runs;
 mod schedules;
 mod secrets;
+mod sessions;
 mod tokens;
 
 use std::sync::Arc;
@@ -81,12 +83,18 @@ pub(crate) fn all() -> OpenApiRouter<Arc<Api>> {
         .routes(routes!(queues::release_run))
         .routes(routes!(queues::settle_runs))
         .routes(routes!(audit::list_audit))
-        .routes(routes!(tokens::get_me))
+        .routes(routes!(tokens::get_me, sessions::end_me))
+        .routes(routes!(sessions::choose_tenant))
+        .routes(routes!(sessions::list_sessions))
+        .routes(routes!(sessions::end_session))
         .routes(routes!(tokens::list_tokens, tokens::create_token))
         .routes(routes!(tokens::get_token, tokens::revoke_token))
         .routes(routes!(tokens::rotate_token))
         .routes(routes!(cluster::get_cluster))
         .merge(of_the_node())
+        .routes(routes!(login::login_page, login::log_in))
+        .routes(routes!(login::log_out))
+        .routes(routes!(login::page_style))
         .routes(routes!(docs::home))
         .routes(routes!(docs::openapi_json))
         .routes(routes!(docs::page))

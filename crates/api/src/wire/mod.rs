@@ -34,6 +34,7 @@ pub(crate) mod redrive;
 pub(crate) mod run;
 pub(crate) mod schedule;
 pub(crate) mod secret;
+pub(crate) mod session;
 pub(crate) mod target;
 pub(crate) mod token;
 

@@ -13,7 +13,8 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::auth::Caller;
+use super::session::Session;
+use crate::auth::{Caller, OwnSession, tenants};
 
 const NAME_CHARS_MAX: usize = 100;
 const ALLOWED_IPS_MAX: usize = 100;
@@ -147,7 +148,7 @@ impl From<&TokenRecord> for Token {
             name: record.name.clone(),
             prefix: record.prefix.clone(),
             role: record.grant.role,
-            tenant: record.grant.tenant.map(tenant_name),
+            tenant: record.grant.tenant.map(tenants::name_of),
             queues: queues(scope),
             job_prefix: scope.job_prefix.clone(),
             read_only: scope.read_only,
@@ -162,13 +163,8 @@ impl From<&TokenRecord> for Token {
     }
 }
 
-fn queues(scope: &Scope) -> Option<Vec<String>> {
+pub(super) fn queues(scope: &Scope) -> Option<Vec<String>> {
     scope.queues.as_ref().map(|queues| queues.iter().map(ToString::to_string).collect())
-}
-
-/// This release has one tenant with a name.
-fn tenant_name(tenant: TenantId) -> String {
-    if tenant == TenantId::DEFAULT { "default".to_owned() } else { tenant.raw().to_string() }
 }
 
 /// A revoked token.
@@ -222,20 +218,25 @@ pub(crate) struct TokenPage {
 pub(crate) struct Me {
     /// As in the audit trail.
     #[schema(example = "token:ci")]
-    actor: String,
+    pub(crate) actor: String,
     /// The tenant in which the caller acts; `null` for an instance token outside of tenants.
     #[schema(example = "default")]
-    tenant: Option<String>,
+    pub(crate) tenant: Option<String>,
     /// `null` while the API is open: then every caller on this machine may do everything.
     #[schema(value_type = Option<String>, example = "operator")]
-    role: Option<Role>,
+    pub(crate) role: Option<Role>,
     queues: Option<Vec<String>>,
     job_prefix: Option<String>,
     read_only: bool,
     /// What the caller may do.
     #[schema(example = json!(["self", "read", "cluster", "control"]))]
     permissions: Vec<&'static str>,
+    /// The caller's token, or the token of its login.
     token: Option<Token>,
+    /// The caller's session, if its credential is the cookie of a browser.
+    session: Option<Session>,
+    /// In a session, each change needs this value in the header `everytick-csrf`.
+    csrf_token: Option<String>,
 }
 
 impl Me {
@@ -249,13 +250,15 @@ impl Me {
         let (scope, grant) = (caller.scope(), caller.grant());
         Self {
             actor: caller.actor_name().to_owned(),
-            tenant: grant.map_or(Some(TenantId::DEFAULT), |grant| grant.tenant).map(tenant_name),
+            tenant: grant.map_or(Some(TenantId::DEFAULT), |grant| grant.tenant).map(tenants::name_of),
             role: grant.map(|grant| grant.role),
             queues: queues(scope),
             job_prefix: scope.job_prefix.clone(),
             read_only: scope.read_only,
             permissions,
-            token: caller.own_token().map(Token::from),
+            token: caller.token_used().map(Token::from),
+            session: caller.own_session().map(|own| Session::of(&own.record, |_| true, true)),
+            csrf_token: caller.own_session().map(OwnSession::csrf),
         }
     }
 }

@@ -22,6 +22,7 @@ mod redrive;
 mod refusals;
 mod runs;
 mod secrets;
+mod sessions;
 mod support;
 mod tls;
 mod warnings;

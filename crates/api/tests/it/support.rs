@@ -179,6 +179,9 @@ impl Server {
         let live = LiveLogs::default();
         let commands = Commands::new(api_store, Hints::default(), Arc::new(Counting(AtomicU64::new(1))), live.clone());
         let ready = Arc::new(AtomicBool::new(true));
+        // A server whose requests need credentials is one that other hosts reach.
+        let public = (auth.mode == AuthMode::Required).then(|| "https://jobs.example.org".parse().unwrap());
+        let hosts = Hosts { ports: vec![8640], public, ..Hosts::default() };
         let api = Api {
             commands: commands.with_vault(vault).into(),
             metrics_text: Arc::new(|| "everytick_ticks_total 7\n".to_owned()),
@@ -189,7 +192,7 @@ impl Server {
             auth,
             batches: Batches::default(),
             in_flight: InFlight::new(bytes_in_flight_max),
-            hosts: Hosts { ports: vec![8640], ..Hosts::default() },
+            hosts,
         };
         Self { router: router(api), store, live, ready, dir }
     }

@@ -3,7 +3,7 @@
 use super::{NamedGrant, Role};
 use crate::invalid::Invalid;
 
-/// Most rules of one kind.
+/// Maximum number of rules of one kind.
 pub const RULES_MAX: usize = 1_000;
 const NAME_CHARS_MAX: usize = 200;
 

@@ -1,6 +1,6 @@
-//! Looks up tokens that are not in the cache. One query runs at a time, for at most 500 tokens. Tokens that arrive
-//! during a query wait for the next one. So the load on the database depends on its speed, not on the number of
-//! requests. While at most 500 tokens wait, each waits for at most two queries.
+//! Looks up credentials (tokens, or sessions) that are not in the cache. One query runs at a time, for at most 500 of
+//! them. Those that arrive during a query wait for the next one. So the load on the database depends on its speed, not
+//! on the number of requests. While at most 500 credentials wait, each waits for at most two queries.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -9,65 +9,64 @@ use std::{
     time::Duration,
 };
 
-use everytick_domain::{access::TokenHash, time::DbTime};
-use everytick_store::{Result, Store, StoreError, TokenRecord};
-use futures::{FutureExt as _, future::BoxFuture};
+use everytick_domain::time::DbTime;
+use everytick_store::{Result, StoreError};
+use futures::future::BoxFuture;
 use tokio::sync::oneshot;
 
-/// Maximum number of tokens in one query.
+use super::reader::Record;
+
+/// Maximum number of credentials in one query.
 const BATCH_MAX: usize = 500;
-/// Maximum number of tokens that wait for a query.
+/// Maximum number of credentials that wait for a query.
 const WAITING_MAX: usize = 20_000;
-/// A request waits at most this long for its token.
+/// A request waits at most this long for its credential.
 const LOOKUP_MAX: Duration = Duration::from_secs(5);
-const DOING: &str = "look up a token";
 
-/// The token, if there is one, and the time of the database.
-type Found = (Option<TokenRecord>, DbTime);
-/// Reads tokens from the store.
-type Read = Box<dyn Fn(Vec<TokenHash>) -> BoxFuture<'static, Result<(Vec<TokenRecord>, DbTime)>> + Send + Sync>;
+/// The credential, if there is one, and the time of the database.
+type Found<R> = (Option<R>, DbTime);
+/// Reads credentials from the store.
+pub(super) type Read<R> =
+    Box<dyn Fn(Vec<<R as Record>::Hash>) -> BoxFuture<'static, Result<(Vec<R>, DbTime)>> + Send + Sync>;
 
-#[derive(Clone)]
-pub(super) struct Lookups(Arc<Inner>);
+pub(super) struct Lookups<R: Record>(Arc<Inner<R>>);
 
-struct Inner {
-    read: Read,
-    /// The time between a query and the next one.
-    pause: Duration,
-    waiting: Mutex<Waiting>,
+impl<R: Record> Clone for Lookups<R> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
 }
 
-#[derive(Default)]
-struct Waiting {
-    requests: VecDeque<Request>,
+struct Inner<R: Record> {
+    read: Read<R>,
+    /// The time between a query and the next one.
+    pause: Duration,
+    waiting: Mutex<Waiting<R>>,
+}
+
+struct Waiting<R: Record> {
+    requests: VecDeque<Request<R>>,
     /// Whether the task that sends the queries is running.
     has_task: bool,
 }
 
-struct Request {
-    hash: TokenHash,
-    answer: oneshot::Sender<Result<Found>>,
+struct Request<R: Record> {
+    hash: R::Hash,
+    answer: oneshot::Sender<Result<Found<R>>>,
 }
 
-impl Lookups {
-    pub(super) fn new(store: Arc<dyn Store>, pause: Duration) -> Self {
-        let read = move |hashes: Vec<TokenHash>| {
-            let store = store.clone();
-            async move { store.find_tokens(&hashes).await }.boxed()
-        };
-        Self::with_read(Box::new(read), pause)
+impl<R: Record> Lookups<R> {
+    pub(super) fn new(read: Read<R>, pause: Duration) -> Self {
+        let waiting = Mutex::new(Waiting { requests: VecDeque::new(), has_task: false });
+        Self(Arc::new(Inner { read, pause, waiting }))
     }
 
-    fn with_read(read: Read, pause: Duration) -> Self {
-        Self(Arc::new(Inner { read, pause, waiting: Mutex::default() }))
-    }
-
-    pub(super) async fn find(&self, hash: TokenHash) -> Result<Found> {
+    pub(super) async fn find(&self, hash: R::Hash) -> Result<Found<R>> {
         let (answer, found) = oneshot::channel();
         {
             let mut waiting = self.0.waiting();
             if waiting.requests.len() >= WAITING_MAX {
-                return Err(StoreError::Busy { doing: DOING });
+                return Err(StoreError::Busy { doing: R::DOING });
             }
             waiting.requests.push_back(Request { hash, answer });
             if !std::mem::replace(&mut waiting.has_task, true) {
@@ -76,51 +75,52 @@ impl Lookups {
         }
         match tokio::time::timeout(LOOKUP_MAX, found).await {
             Ok(Ok(found)) => found,
-            Ok(Err(_)) => Err(failed("the query ended without an answer")),
-            Err(_) => Err(failed("the database did not answer in time")),
+            Ok(Err(_)) => Err(failed(R::DOING, "the query ended without an answer")),
+            Err(_) => Err(failed(R::DOING, "the database did not answer in time")),
         }
     }
 }
 
-impl Inner {
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+impl<R: Record> Inner<R> {
+    fn waiting(&self) -> MutexGuard<'_, Waiting<R>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the next tokens to look up. If no token waits, marks the task as ended under the same lock. So the next
-    /// token starts a new task and is not missed.
-    fn next(&self) -> Option<Vec<Request>> {
+    /// Takes the next credentials to look up. If none waits, marks the task as ended under the same lock. So the next
+    /// one starts a new task and is not missed.
+    fn next(&self) -> Option<Vec<Request<R>>> {
         let mut waiting = self.waiting();
-        // Drop tokens whose request has ended.
+        // Drop credentials whose request has ended.
         waiting.requests.retain(|request| !request.answer.is_closed());
         let count = waiting.requests.len().min(BATCH_MAX);
         waiting.has_task = count > 0;
         (count > 0).then(|| waiting.requests.drain(..count).collect())
     }
 
-    async fn find(&self, requests: Vec<Request>) {
+    async fn find(&self, requests: Vec<Request<R>>) {
         let read = (self.read)(requests.iter().map(|request| request.hash).collect());
         let found = tokio::time::timeout(LOOKUP_MAX, read).await;
-        match found.unwrap_or_else(|_| Err(failed("the database did not answer in time"))) {
-            Ok((tokens, now)) => {
-                let tokens: HashMap<TokenHash, TokenRecord> =
-                    tokens.into_iter().map(|token| (token.hash, token)).collect();
+        match found.unwrap_or_else(|_| Err(failed(R::DOING, "the database did not answer in time"))) {
+            Ok((found, now)) => {
+                let found: HashMap<R::Hash, R> = found.into_iter().map(|record| (record.hash(), record)).collect();
                 for Request { hash, answer } in requests {
-                    let _ = answer.send(Ok((tokens.get(&hash).cloned(), now)));
+                    let _ = answer.send(Ok((found.get(&hash).cloned(), now)));
                 }
             }
-            Err(error) => requests.into_iter().for_each(|request| drop(request.answer.send(Err(copy_of(&error))))),
+            Err(error) => {
+                requests.into_iter().for_each(|request| drop(request.answer.send(Err(copy_of(R::DOING, &error)))));
+            }
         }
     }
 }
 
-/// The task that sends the queries, as long as tokens wait.
-struct Serving {
-    inner: Arc<Inner>,
+/// The task that sends the queries, as long as credentials wait.
+struct Serving<R: Record> {
+    inner: Arc<Inner<R>>,
     is_done: bool,
 }
 
-impl Serving {
+impl<R: Record> Serving<R> {
     async fn run(mut self) {
         while let Some(requests) = self.inner.next() {
             self.inner.find(requests).await;
@@ -133,7 +133,7 @@ impl Serving {
 }
 
 /// After a panic, the next request starts another task.
-impl Drop for Serving {
+impl<R: Record> Drop for Serving<R> {
     fn drop(&mut self) {
         if !self.is_done {
             self.inner.waiting().has_task = false;
@@ -141,20 +141,23 @@ impl Drop for Serving {
     }
 }
 
-fn failed(why: &str) -> StoreError {
-    StoreError::Failed { doing: DOING, source: why.into() }
+fn failed(doing: &'static str, why: &str) -> StoreError {
+    StoreError::Failed { doing, source: why.into() }
 }
 
 /// A copy of the error, for each request of a failed query. `StoreError` cannot be cloned.
-fn copy_of(error: &StoreError) -> StoreError {
+fn copy_of(doing: &'static str, error: &StoreError) -> StoreError {
     match error {
         StoreError::Busy { doing } => StoreError::Busy { doing },
-        error => failed(&error.source().map_or_else(|| error.to_string(), ToString::to_string)),
+        error => failed(doing, &error.source().map_or_else(|| error.to_string(), ToString::to_string)),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use everytick_domain::access::TokenHash;
+    use everytick_store::TokenRecord;
+    use futures::FutureExt as _;
     use tokio::{sync::Semaphore, task::JoinSet, time::Instant};
 
     use super::*;
@@ -175,7 +178,7 @@ mod tests {
     }
 
     impl Empty {
-        fn lookups(&self, pause: Duration) -> Lookups {
+        fn lookups(&self, pause: Duration) -> Lookups<TokenRecord> {
             let store = self.clone();
             let read = move |hashes: Vec<TokenHash>| {
                 let store = store.clone();
@@ -188,7 +191,7 @@ mod tests {
                 }
                 .boxed()
             };
-            Lookups::with_read(Box::new(read), pause)
+            Lookups::new(Box::new(read), pause)
         }
 
         fn sizes(&self) -> Vec<usize> {
@@ -196,7 +199,7 @@ mod tests {
         }
     }
 
-    fn find(lookups: &Lookups, hashes: std::ops::Range<usize>) -> JoinSet<Result<Found>> {
+    fn find(lookups: &Lookups<TokenRecord>, hashes: std::ops::Range<usize>) -> JoinSet<Result<Found<TokenRecord>>> {
         let mut asking = JoinSet::new();
         for n in hashes {
             let lookups = lookups.clone();

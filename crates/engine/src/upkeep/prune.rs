@@ -1,4 +1,5 @@
-//! Deletes runs and audit rows that are older than the operator's settings, and tokens that ended long ago, in small batches.
+//! Deletes runs and audit rows that are older than the operator's settings, tokens that ended long ago, and sessions that have ended, in small
+//! batches.
 
 use std::sync::Arc;
 
@@ -33,6 +34,7 @@ pub(crate) async fn pass(shared: &Arc<Shared>) {
     prune_runs(shared, now.minus(settings.history)).await;
     prune_audit(shared, now.minus(settings.audit_retention)).await;
     prune_tokens(shared, now.minus(ENDED_TOKENS_KEPT)).await;
+    prune_sessions(shared).await;
 }
 
 async fn prune_runs(shared: &Shared, before: DbTime) {
@@ -72,6 +74,20 @@ async fn prune_tokens(shared: &Shared, ended_before: DbTime) {
             Ok(_) => tokio::task::yield_now().await,
             Err(error) => {
                 tracing::warn!(%error, "could not prune tokens; trying again later");
+                return;
+            }
+        }
+    }
+}
+
+async fn prune_sessions(shared: &Shared) {
+    loop {
+        match shared.call("prune sessions", shared.parts.store.prune_sessions(PRUNE_BATCH)).await {
+            Ok(0) => return,
+            Ok(_) if shared.stopping() => return,
+            Ok(_) => tokio::task::yield_now().await,
+            Err(error) => {
+                tracing::warn!(%error, "could not prune sessions; trying again later");
                 return;
             }
         }
