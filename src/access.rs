@@ -50,7 +50,14 @@ pub(crate) async fn prepare(
         create_bootstrap(store, entropy, &token, settings).await?;
     }
     if settings.auth == Auth::Auto && runs_commands(settings) {
-        return own_tokens(settings, store, entropy, servers).await;
+        own_tokens(settings, store, entropy, servers).await?;
+    }
+    if settings.proxy_auth.is_some() || !settings.cert_grants.is_empty() {
+        let node = Actor::node(&settings.node_name);
+        store
+            .require_auth(&node)
+            .await
+            .context("could not require credentials, which [proxy_auth] and [[client_cert]] need")?;
     }
     Ok(())
 }

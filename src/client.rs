@@ -484,7 +484,7 @@ mod tests {
         let one = r#"{"title": "The request is not valid", "detail": "x", "errors": [{"field": "timeout", "message": "is zero"}]}"#;
         assert_eq!(problem(one), "timeout: is zero");
         let two = r#"{"title": "The request is not valid", "errors": [{"field": "a", "message": "b"}, {"field": "", "message": "c"}]}"#;
-        assert_eq!(problem(two), "The request is not valid\n  a: b\n  c");
+        assert_eq!(problem(two), "a: b\n  c");
         assert_eq!(problem(r#"{"title": "Not found", "detail": "no such job"}"#), "no such job");
         assert_eq!(problem("{}"), "the server answered 422 Unprocessable Entity");
     }

@@ -8,13 +8,14 @@ mod database;
 mod egress;
 mod exposure;
 mod file;
+mod grants;
 mod secret_keys;
 mod shell;
 mod tls;
 
 use std::{collections::BTreeSet, fmt, net::SocketAddr, path::PathBuf, str::FromStr};
 
-use everytick_api::{AllowedHost, PublicUrl, TlsFiles};
+use everytick_api::{AllowedHost, CertGrant, ClientAuth, ProxyAuth, PublicUrl, TlsFiles};
 use everytick_domain::{
     access::{LIFETIME_MAX_DEFAULT, LifetimePolicy},
     home::check_region,
@@ -39,6 +40,8 @@ pub(crate) use database::{DatabaseSource, DatabaseUrl, database};
 pub(crate) use egress::{Egress, EgressKeys};
 pub(crate) use file::File;
 use file::KeyLines;
+use grants::cert_grants;
+pub(crate) use grants::{ClientCertKeys, ProxyAuthKeys};
 pub(crate) use secret_keys::{InlineSecrets, read_keys};
 pub(crate) use shell::{Shell, ShellKeys};
 pub(crate) use tls::{TlsClientAuth, TlsSettings};
@@ -70,6 +73,10 @@ pub(crate) struct Settings {
     /// Further names that the `Host` of a request may have.
     pub(crate) allow_host: Vec<AllowedHost>,
     pub(crate) auth: Auth,
+    /// The proxy that authenticates users.
+    pub(crate) proxy_auth: Option<ProxyAuth>,
+    /// The grants of client certificates.
+    pub(crate) cert_grants: Vec<CertGrant>,
     /// Contains the first token.
     pub(crate) bootstrap_token_file: Option<PathBuf>,
     /// Longest lifetime of a token.
@@ -173,6 +180,14 @@ impl Settings {
         let egress = file.egress.take().map(Egress::try_from).transpose().map_err(wrong_egress)?.unwrap_or_default();
         let wrong_shell = |wrong: String| Failure::usage(format!("{}: {wrong}", named.key_lines.of("shell")));
         let shell = file.shell.take().map(Shell::try_from).transpose().map_err(wrong_shell)?;
+        let wrong_proxy = |wrong: String| Failure::usage(format!("{}: {wrong}", named.key_lines.of("proxy_auth")));
+        let proxy_auth = file.proxy_auth.take().map(ProxyAuthKeys::read).transpose().map_err(wrong_proxy)?;
+        let wrong_cert = |wrong: String| Failure::usage(format!("{}: {wrong}", named.key_lines.of("client_cert")));
+        let cert_grants = file.cert_grants.take().map(cert_grants).transpose().map_err(wrong_cert)?.unwrap_or_default();
+        if !cert_grants.is_empty() && tls.as_ref().is_none_or(|tls| tls.client_auth == ClientAuth::None) {
+            let wrong = "without --tls-client-ca and --tls-client-auth no client shows a certificate; write both";
+            return Err(wrong_cert(wrong.to_owned()));
+        }
         let webhook_ranges =
             named.pick("allow_webhook_range", flags.allow_webhook_range, file.allow_webhook_range).unwrap_or_default();
         let dns_servers = named.pick("dns_server", flags.dns_server, file.dns_server).unwrap_or_default();
@@ -186,6 +201,8 @@ impl Settings {
             public_url,
             allow_host: named.pick("allow_host", flags.allow_host, file.allow_host).unwrap_or_default(),
             auth,
+            proxy_auth,
+            cert_grants,
             bootstrap_token_file: named.pick(
                 "bootstrap_token_file",
                 flags.bootstrap_token_file,
@@ -529,6 +546,56 @@ mod tests {
         assert_eq!((ports, egress.policy.https_only), (vec!["443".to_owned(), "8000-8999".to_owned()], true));
         assert!(!format!("{egress:?}").contains("pw"), "{egress:?}");
         assert_eq!(resolve(&[], "").unwrap().egress, Egress::default());
+    }
+
+    #[test]
+    fn the_section_proxy_auth_names_the_trusted_proxies_and_the_grants() {
+        let grant = "[[proxy_auth.grants]]\ngroup = \"ops\"\ntenant = \"default\"\nrole = \"operator\"\n";
+        let read = |keys: &str, grants: &str| resolve(&[], &format!("[proxy_auth]\n{keys}\n{grants}"));
+        let proxy = read("trusted = [\"10.0.0.5/32\", \"fd00::5\", \"unix\"]", grant).unwrap().proxy_auth.unwrap();
+        assert_eq!((proxy.user_header.as_str(), proxy.groups_header.as_str()), ("remote-user", "remote-groups"));
+        assert_eq!(proxy.trusted.networks, ["10.0.0.5/32".parse().unwrap(), "fd00::5/128".parse().unwrap()]);
+        assert_eq!((proxy.trusted.unix, proxy.grants[0].group.as_str()), (true, "ops"));
+        let trusted = "trusted = [\"unix\"]";
+        for (keys, grants, part) in [
+            ("", grant, "trusted is missing or empty"),
+            ("trusted = []", grant, "trusted is missing or empty"),
+            ("trusted = [\"0.0.0.0/0\"]", grant, "every address"),
+            ("trusted = [\"::/0\"]", grant, "every address"),
+            ("trusted = [\"proxy\"]", grant, "\"proxy\" is not a network"),
+            (trusted, "", "grants: 0 rules"),
+            ("trusted = [\"unix\"]\nuser_header = \"Authorization\"", grant, "user_header"),
+            ("trusted = [\"unix\"]\nuser_header = \"a b\"", grant, "user_header"),
+            ("trusted = [\"unix\"]\ngroups_header = \"Remote-User\"", grant, "groups_header"),
+            (trusted, "[[proxy_auth.grants]]\ngroup = \"ops\"\nrole = \"operator\"", "grants: rule 1: tenant"),
+            (
+                trusted,
+                "[[proxy_auth.grants]]\ngroup = \"a\"\ntenant = \"default\"\nrole = \"root\"",
+                "\"root\" is not a role",
+            ),
+        ] {
+            let message = read(keys, grants).unwrap_err();
+            assert!(message.starts_with("everytick.toml: line 1: proxy_auth: ") && message.contains(part), "{message}");
+        }
+    }
+
+    #[test]
+    fn grants_of_certificates_need_a_listener_that_checks_certificates() {
+        let cert = "[[client_cert]]\nsan = \"spiffe://example.org/worker\"\ntenant = \"default\"\nrole = \"viewer\"";
+        let tls = ["--tls-cert", "c", "--tls-key", "k", "--tls-client-ca", "a", "--tls-client-auth", "optional"];
+        assert_eq!(resolve(&tls, cert).unwrap().cert_grants[0].san, "spiffe://example.org/worker".parse().unwrap());
+        for (flags, file, part) in [
+            (&tls[..4], cert.to_owned(), "--tls-client-ca"),
+            (&[], cert.to_owned(), "--tls-client-ca"),
+            (&tls, cert.replace("viewer", "worker"), "rule 1: queues"),
+            (&tls, cert.replace("spiffe://example.org/worker", "*.example.org"), "rule 1: san"),
+        ] {
+            let message = resolve(flags, &file).unwrap_err();
+            assert!(
+                message.starts_with("everytick.toml: line 1: client_cert: ") && message.contains(part),
+                "{message}"
+            );
+        }
     }
 
     #[test]

@@ -13,6 +13,7 @@ use everytick_engine::{
 };
 use everytick_store::{Announced, Limits, PostgresOptions, PostgresStore, SqliteStore, Store, StoreError, SystemClock};
 use everytick_targets::{AddressPolicy, ShellSettings, TargetSettings, Targets, end_orphans, may_change_user};
+use ipnet::IpNet;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -112,7 +113,9 @@ pub(crate) async fn start(
         targets,
         min_interval: settings.min_interval,
         history: settings.history,
-        auth: Auth::new(access::mode(settings), settings.lifetimes(), Some(run_key)),
+        auth: Auth::new(access::mode(settings), settings.lifetimes(), Some(run_key))
+            .with_proxy(settings.proxy_auth.clone())
+            .with_certificates(settings.cert_grants.clone()),
         batches: Batches::default(),
         in_flight: InFlight::default(),
         hosts: hosts(settings, addresses),
@@ -123,7 +126,7 @@ pub(crate) async fn start(
         commands,
         metrics: metrics_listener.map(|(listener, _)| (listener, everytick_api::metrics_router(api.clone()))),
         router: if settings.roles.api { everytick_api::router(api) } else { everytick_api::node_router(api) },
-        limits: ServerLimits { connections_max, ..ServerLimits::default() },
+        limits: ServerLimits { connections_max, proxies: proxies(settings), ..ServerLimits::default() },
         drain: Duration::from(settings.drain_timeout),
     };
     let watchdog = watchdog::start(node.engine.clone(), BROKEN_STOP_MAX * 2)?;
@@ -175,6 +178,14 @@ async fn check_shell(settings: &Settings, shell: &ShellSettings) -> anyhow::Resu
         tracing::warn!(home = %home.display(), "the home of commands does not exist; commands without a workdir start in /");
     }
     shell.probe().await.map_err(|why| wrong(format!("commands cannot be isolated: {why}")).into())
+}
+
+/// The networks of trusted proxies. A process has one node, so the list lives as long as the process.
+fn proxies(settings: &Settings) -> &'static [IpNet] {
+    match &settings.proxy_auth {
+        Some(proxy) => proxy.trusted.networks.clone().leak(),
+        None => &[],
+    }
 }
 
 fn hosts(settings: &Settings, addresses: &[SocketAddr]) -> Hosts {

@@ -100,6 +100,10 @@ pub(crate) fn start() -> anyhow::Result<PrometheusHandle> {
         Unit::Seconds,
         "Time until the TLS certificate expires; negative when it has expired"
     );
+    describe_counter!(
+        "everytick_untrusted_proxy_headers_total",
+        "Requests refused because an untrusted address sent the user header of [proxy_auth]"
+    );
     describe_gauge!(
         "everytick_tls_reload_failed",
         "1 while the files of the TLS certificate cannot be used and the previous certificate stays in use"
@@ -116,6 +120,7 @@ pub(crate) fn start() -> anyhow::Result<PrometheusHandle> {
         "everytick_settles_refused_total",
         "everytick_runs_lost_total",
         "everytick_audit_stream_failures_total",
+        "everytick_untrusted_proxy_headers_total",
     ] {
         counter!(name).absolute(0);
     }

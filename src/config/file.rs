@@ -18,7 +18,8 @@ use serde::Deserialize;
 use toml::{Table, Value};
 
 use super::{
-    AddressRange, Auth, DnsServer, EgressKeys, FILE_DEFAULT, InlineSecrets, Listen, ListenKey, ShellKeys, TlsClientAuth,
+    AddressRange, Auth, ClientCertKeys, DnsServer, EgressKeys, FILE_DEFAULT, InlineSecrets, Listen, ListenKey,
+    ProxyAuthKeys, ShellKeys, TlsClientAuth,
 };
 use crate::{
     cli::{Cli, serve::ServeFlags},
@@ -67,6 +68,10 @@ pub(crate) struct File {
     pub(crate) allow_webhook_range: Option<Vec<AddressRange>>,
     pub(crate) egress: Option<EgressKeys>,
     pub(crate) shell: Option<ShellKeys>,
+    pub(crate) proxy_auth: Option<ProxyAuthKeys>,
+    /// The sections `[[client_cert]]`. The key `client_cert` alone is a setting of commands.
+    #[serde(skip)]
+    pub(crate) cert_grants: Option<Vec<ClientCertKeys>>,
     pub(crate) slots: Option<u32>,
     pub(crate) max_connections: Option<u32>,
     pub(crate) max_job_share: Option<u8>,
@@ -166,16 +171,31 @@ impl File {
 
     /// All errors, one per key.
     pub(super) fn parse(text: &str) -> Result<Self, Vec<String>> {
-        let table: Table = text.parse().map_err(|error| vec![syntax(text, &error)])?;
+        let mut table: Table = text.parse().map_err(|error| vec![syntax(text, &error)])?;
+        let lines = table.keys().filter_map(|key| Some((key.clone(), line_of(text, key)?))).collect();
+        let cert_grants = take_cert_grants(text, &mut table).map_err(|wrong| vec![wrong])?;
         let wrong: Vec<String> = table.iter().filter_map(|(key, value)| refusal(text, key, value)).collect();
         if !wrong.is_empty() {
             return Err(wrong);
         }
-        let lines = table.keys().filter_map(|key| Some((key.clone(), line_of(text, key)?))).collect();
         let file = table.try_into().map_err(|error: toml::de::Error| vec![error.message().to_owned()])?;
-        Ok(Self { key_lines: KeyLines { path: PathBuf::from(FILE_DEFAULT), lines }, ..file })
+        Ok(Self { key_lines: KeyLines { path: PathBuf::from(FILE_DEFAULT), lines }, cert_grants, ..file })
     }
 }
+
+/// Removes the sections `[[client_cert]]`. The value of the key `client_cert` is a text.
+fn take_cert_grants(text: &str, table: &mut Table) -> Result<Option<Vec<ClientCertKeys>>, String> {
+    if !table.get(CERT_GRANTS).is_some_and(Value::is_array) {
+        return Ok(None);
+    }
+    let at = line_of(text, CERT_GRANTS).map(|line| format!("line {line}: ")).unwrap_or_default();
+    let read = table.remove(CERT_GRANTS).map(Value::try_into).transpose();
+    read.map_err(|error: toml::de::Error| {
+        format!("{at}[[{CERT_GRANTS}]]: {}", section_error(CERT_GRANTS, error.message()))
+    })
+}
+
+const CERT_GRANTS: &str = "client_cert";
 
 const ROOT: u32 = 0;
 
@@ -219,6 +239,11 @@ fn refusal(text: &str, key: &str, value: &Value) -> Option<String> {
         let Value::Table(keys) = value else {
             return Some(format!("{at}{key} is a section; write [{key}] on a line of its own, and its keys below it"));
         };
+        // Its keys are checked together, because some are required.
+        if key == "proxy_auth" {
+            let error = Table::from_iter([(key.to_owned(), value.clone())]).try_into::<File>().err()?;
+            return Some(format!("{at}[{key}]: {}", section_error(key, error.message())));
+        }
         return keys.iter().find_map(|(inner, value)| section_refusal(text, key, inner, value));
     }
     let settings = settings();
@@ -244,7 +269,27 @@ fn refusal(text: &str, key: &str, value: &Value) -> Option<String> {
 }
 
 /// The sections of the file. Their keys have no flags.
-const SECTIONS: [&str; 2] = ["egress", "shell"];
+const SECTIONS: [&str; 3] = ["egress", "proxy_auth", "shell"];
+
+/// The heading of a section in the settings page.
+fn section_anchor(section: &str) -> String {
+    if section == CERT_GRANTS { "client-certificates".to_owned() } else { section.replace('_', "-") }
+}
+
+/// The message of serde about a key of a section, in words of the file.
+fn section_error(section: &str, message: &str) -> String {
+    let message = message.trim();
+    match message.strip_prefix("unknown field `").and_then(|rest| rest.split_once('`')) {
+        Some((key, rest)) => {
+            let known: Vec<&str> = rest.split('`').skip(1).step_by(2).collect();
+            format!("{key:?} is not a key of this section; the keys are {}", known.join(", "))
+        }
+        None if message.starts_with("invalid type") => {
+            format!("has a value of a wrong type; see docs/reference/settings.md#{}", section_anchor(section))
+        }
+        None => message.to_owned(),
+    }
+}
 
 /// Why the value of one key of a section is not accepted.
 fn section_refusal(text: &str, section: &str, key: &str, value: &Value) -> Option<String> {
@@ -330,7 +375,7 @@ mod tests {
             ("lease = \"fast\"", &["lease: \"fast\"", "\"90s\""]),
             ("lease = true", &["lease: true", "\"90s\""]),
             ("history = [\"90d\"]", &["history: a list", "\"7d\""]),
-            ("[egress]\nhost = [\"a\"]", &["line 1", "[egress]", "\"host\" is not a key", "https_only"]),
+            ("[egress]\nhost = [\"a\"]", &["line 2", "[egress]", "\"host\" is not a key", "https_only"]),
             ("[egress]\nports = [0]", &["line 2: [egress] ports", "not a port"]),
             ("[egress]\nports = [443, 99999]", &["line 2: [egress] ports", "\"99999\" is not a port", "1024-65535"]),
             ("[egress]\nports = [true]", &["line 2: [egress] ports", "not a port", "1024-65535"]),
@@ -344,9 +389,13 @@ mod tests {
             ("[egres]\nports = [1]", &["line 1: [egres]", "did you mean [egress]?"]),
             ("egress = 5", &["line 1: egress is a section", "write [egress]"]),
             ("\nquux = 1", &["line 2", "the section [egress]"]),
-            ("[shell]\nusr = \"a\"", &["line 1", "[shell]", "\"usr\" is not a key", "systemd_run"]),
+            ("[shell]\nusr = \"a\"", &["line 2", "[shell]", "\"usr\" is not a key", "systemd_run"]),
             ("[shell]\nallow = [\"jobs\"]", &["line 2: [shell] allow", "is not an absolute path"]),
             ("[shell]\nscripts = 1", &["line 2: [shell] scripts: 1", "true or false"]),
+            ("[proxy_auth]\ntrust = []", &["line 1", "[proxy_auth]", "\"trust\" is not a key", "user_header"]),
+            ("[proxy_auth]\n[[proxy_auth.grants]]\nrole = \"admin\"", &["[proxy_auth]", "missing field `group`"]),
+            ("\n[[client_cert]]\nsen = \"a\"", &["line 2", "[[client_cert]]", "\"sen\" is not a key", "san"]),
+            ("[[client_cert]]\nsan = 1\nrole = \"admin\"", &["[[client_cert]]", "wrong type"]),
             ("slots = \"many\"", &["slots: \"many\"", "a number from 1"]),
             ("slots = \"5\"", &["slots: \"5\"", "without quotes: 5"]),
             ("slots = -1", &["slots: -1", "a number from 1"]),

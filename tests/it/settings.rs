@@ -179,3 +179,37 @@ fn invalid_arguments_are_refused_before_any_request() {
         assert!(message.contains(expected), "{args:?}: {message}");
     }
 }
+
+#[test]
+fn a_proxy_is_trusted_only_by_its_address_and_the_server_then_needs_credentials() {
+    let dir = tempfile::tempdir().unwrap();
+    let grants = "[[proxy_auth.grants]]\ngroup = \"ops\"\ntenant = \"default\"\nrole = \"viewer\"\n";
+    let write = |trusted: &str| {
+        let path = dir.path().join("proxy.toml");
+        fs::write(&path, format!("[proxy_auth]\n{trusted}\n{grants}")).unwrap();
+        path.display().to_string()
+    };
+    for (trusted, part) in [
+        ("", "trusted is missing"),
+        ("trusted = []", "trusted is missing"),
+        ("trusted = [\"0.0.0.0/0\"]", "every address"),
+    ] {
+        let message = everytick(&["--config", &write(trusted), "serve", "--listen", "127.0.0.1:0"]).failed(2);
+        assert!(message.contains("line 1: proxy_auth: ") && message.contains(part), "{message}");
+    }
+    let me = |server: &Server| {
+        let ask = "curl -s -H 'remote-user: ann' -H 'remote-groups: ops' $EVERYTICK_SERVER/api/v1/me";
+        serde_json::from_str::<serde_json::Value>(&server.script(ask)).unwrap()
+    };
+    let config = write("trusted = [\"127.0.0.1\"]");
+    let server = Server::builder().flags(&["--config", &config]).start();
+    assert_eq!((&me(&server)["actor"], &me(&server)["role"]), (&"proxy:ann".into(), &"viewer".into()));
+    assert!(server.everytick(&["job", "list"]).failed(1).contains("everytick login"));
+    let config = write("trusted = [\"10.0.0.5\"]");
+    let server = Server::builder().flags(&["--config", &config]).start();
+    assert_eq!(me(&server)["status"], 401);
+    let token = server.everytick(&["token", "create", "x", "--role", "admin"]).failed(1);
+    assert!(token.contains("everytick login"), "{token}");
+    let metrics = "curl -s -o /dev/null -w '%{http_code}' $EVERYTICK_SERVER/metrics";
+    assert_eq!(server.script(metrics), "401");
+}

@@ -208,3 +208,30 @@ fn a_command_reaches_a_server_through_its_unix_socket() {
     let missing = call("unix:/no/such.sock", &[], &["job", "list"]).failed(5);
     assert!(missing.contains("no server answers at unix:/no/such.sock"), "{missing}");
 }
+
+#[test]
+fn a_rule_gives_the_owner_of_a_certificate_a_role() {
+    let files = Files::new();
+    files.write("other", &files.ca.issue("worker-2", &["worker-2.example.org"]));
+    let rule = "[[client_cert]]\nsan = \"Worker-1.example.org\"\ntenant = \"default\"\nrole = \"viewer\"\n";
+    fs::write(files.path("rules.toml"), rule).unwrap();
+    let (ca, config) = (files.path("ca.pem"), files.path("rules.toml"));
+    let server = files.serve(&["--config", &config, "--tls-client-ca", &ca, "--tls-client-auth", "optional"]);
+    let call_as = |name: Option<&str>, command: &[&str]| {
+        let pair = name.map(|name| (files.path(&format!("{name}.pem")), files.path(&format!("{name}.key"))));
+        let mut flags = vec!["--ca-file", ca.as_str()];
+        pair.iter()
+            .for_each(|(cert, key)| flags.extend(["--client-cert", cert.as_str(), "--client-key", key.as_str()]));
+        call(server.url(), &flags, command)
+    };
+    let me = call_as(Some("worker"), &["whoami"]).ok();
+    assert!(me.contains("cert:CN=worker-1, role viewer, tenant default"), "{me}");
+    call_as(Some("worker"), &["job", "list"]).ok();
+    let refused = call_as(Some("worker"), &["job", "create", "j", "--queue", "q"]).failed(1);
+    assert!(refused.contains("permission"), "{refused}");
+    // Without a rule a certificate is no credential, and the rule has closed the server.
+    for name in [Some("other"), None] {
+        let refused = call_as(name, &["job", "list"]).failed(1);
+        assert!(refused.contains("everytick login"), "{refused}");
+    }
+}

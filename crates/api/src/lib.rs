@@ -37,7 +37,7 @@ use everytick_targets::TargetSettings;
 use tower_http::catch_panic::CatchPanicLayer;
 use utoipa_axum::router::OpenApiRouter;
 
-pub use auth::{Auth, AuthMode, Guarded};
+pub use auth::{AlternativeName, Auth, AuthMode, CertGrant, Guarded, ProxyAuth, Trusted};
 pub use document::openapi;
 pub use hosts::{AllowedHost, Hosts, PublicUrl};
 pub use in_flight::{BYTES_IN_FLIGHT_MAX, InFlight};

@@ -2,9 +2,11 @@
 //! the API is open.
 //!
 //! ```text
+//! client certificate            verified by the TLS listener, if a rule names it
 //! Authorization: Bearer etk_…   checked by its checksum, then in the cache, then in the store
 //!                Bearer etr_…   checked by a keyed hash over the claim, without the store
 //! session cookie                checked in the cache, then in the store, and then its token
+//! headers of a proxy            believed if the connection comes from a trusted address
 //! none                          a local caller, if the API is open
 //! ```
 //!
@@ -28,13 +30,15 @@ use ipnet::IpNet;
 
 use super::{
     caller::{Caller, Rights},
+    certificate,
     cookie::{Cookie, is_secure},
     limits::{Limiter, Rate, now},
-    tenants,
+    peer, tenants,
 };
 use crate::{
     Api,
     error::{ApiError, Result},
+    server::ClientCertificate,
 };
 
 /// The tenant in which an instance token acts.
@@ -131,6 +135,12 @@ pub(super) async fn authenticate(
     ip: IpAddr,
     id: &str,
 ) -> Result<Caller> {
+    if let Some(certificate) = request.extensions().get::<ClientCertificate>()
+        && let Some(caller) = certificate::caller(&api.auth.certificates, certificate, ip, id)?
+    {
+        refuse_tenant(request.headers())?;
+        return Ok(caller);
+    }
     if let Some(credential) = bearer(request.headers(), limits, ip)? {
         return by_token(api, limits, &credential, request, ip, id).await;
     }
@@ -139,6 +149,10 @@ pub(super) async fn authenticate(
         Cookie::Session(secret) => return by_session(api, limits, secret, request.headers(), ip, id).await,
         Cookie::Wrong => return Err(limits.fail(ip)),
         Cookie::None => {}
+    }
+    if let Some(proxy) = api.auth.proxy.as_ref().filter(|proxy| proxy.names_user(request.headers())) {
+        refuse_tenant(request.headers())?;
+        return proxy.caller(peer(request), request.headers(), ip, id);
     }
     if !is_open(api).await? {
         return Err(ApiError::Unauthenticated);

@@ -23,6 +23,22 @@ pub(crate) struct Caller {
     pub(super) session: Option<OwnSession>,
 }
 
+/// How a user without a token was authenticated.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Person {
+    Proxy,
+    Certificate,
+}
+
+impl Person {
+    const fn kind(self) -> ActorKind {
+        match self {
+            Self::Proxy => ActorKind::Proxy,
+            Self::Certificate => ActorKind::Certificate,
+        }
+    }
+}
+
 /// The session of a request, whose cookie is its credential.
 #[derive(Clone, Debug)]
 pub(crate) struct OwnSession {
@@ -54,7 +70,7 @@ pub(super) enum Rights {
         /// A lower bound of the time on the database clock.
         now: DbTime,
     },
-    /// A person without a token.
+    /// A user without a token.
     User {
         grant: Grant,
         /// Identifies the user for the limit of requests.
@@ -99,11 +115,27 @@ impl Caller {
     /// A caller with a session whose user has no token. `None` if no tenant of its grants exists.
     pub(super) fn user(session: &SessionRecord, ip: IpAddr, request: String) -> Option<Self> {
         let grant = chosen(&session.grants, session.tenant.as_deref())?;
-        let (name, ip, request) = (session.user.clone(), Some(ip), Some(request));
+        Some(Self::without_token(session.user.clone(), ActorKind::User, grant, ip, request))
+    }
+
+    /// A caller with these grants. `None` if no tenant of them exists.
+    pub(super) fn person(
+        person: Person,
+        name: &str,
+        grants: &[NamedGrant],
+        ip: IpAddr,
+        request: String,
+    ) -> Option<Self> {
+        let grant = chosen(grants, None)?;
+        let name = format!("{}:{name}", person.kind().word());
+        Some(Self::without_token(name, person.kind(), grant, ip, request))
+    }
+
+    fn without_token(name: String, kind: ActorKind, grant: Grant, ip: IpAddr, request: String) -> Self {
         let key = *blake3::hash(name.as_bytes()).as_bytes();
-        let actor = Actor { name, kind: ActorKind::User, token: None, ip, request };
+        let actor = Actor { name, kind, token: None, ip: Some(ip), request: Some(request) };
         let tenant = grant.tenant.unwrap_or(TenantId::DEFAULT);
-        Some(Self { actor, tenant, rights: Rights::User { grant, key }, session: None })
+        Self { actor, tenant, rights: Rights::User { grant, key }, session: None }
     }
 
     /// The same caller, whose credential is this session.

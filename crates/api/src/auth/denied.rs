@@ -88,7 +88,8 @@ impl Denials {
         let path: String = info.path.chars().take(PATH_CHARS_MAX).collect();
         let detail = json!({ "status": status.as_u16(), "not_listed": unlisted }).to_string();
         let subject = format!("{} {path}", info.method);
-        if let Err(error) = api.commands.access().note_refused(tenant, &actor, action, &subject, &detail, result).await {
+        if let Err(error) = api.commands.access().note_refused(tenant, &actor, action, &subject, &detail, result).await
+        {
             tracing::warn!(%error, "could not write the audit row of a refused request");
         }
     }

@@ -11,11 +11,13 @@
 
 mod authenticate;
 mod caller;
+mod certificate;
 pub(crate) mod cookie;
 mod csrf;
 mod denied;
 mod limits;
 pub(crate) mod login;
+mod proxy;
 mod routes;
 pub(crate) mod scope;
 pub(crate) mod tenants;
@@ -51,6 +53,8 @@ use crate::{
 
 pub use authenticate::AuthMode;
 pub(crate) use caller::{Caller, OwnSession, resolve};
+pub use certificate::{AlternativeName, CertGrant};
+pub use proxy::{ProxyAuth, Trusted};
 pub(crate) use routes::methods;
 
 use authenticate::{Limits, authenticate, is_open};
@@ -70,6 +74,10 @@ pub struct Auth {
     pub lifetimes: LifetimePolicy,
     /// The key of run tokens; `None` if none are accepted.
     pub run_key: Option<RunKey>,
+    /// The proxy that authenticates users.
+    proxy: Option<ProxyAuth>,
+    /// The grants of client certificates.
+    certificates: Vec<CertGrant>,
     limits: Limits,
     denials: Denials,
 }
@@ -78,6 +86,16 @@ impl Auth {
     #[must_use]
     pub fn new(mode: AuthMode, lifetimes: LifetimePolicy, run_key: Option<RunKey>) -> Self {
         Self { mode, lifetimes, run_key, ..Self::default() }
+    }
+
+    #[must_use]
+    pub fn with_proxy(self, proxy: Option<ProxyAuth>) -> Self {
+        Self { proxy, ..self }
+    }
+
+    #[must_use]
+    pub fn with_certificates(self, certificates: Vec<CertGrant>) -> Self {
+        Self { certificates, ..self }
     }
 }
 
@@ -135,7 +153,8 @@ impl Call {
             (None, Some(hash), _) => access.is_valid(hash).await,
             // A run token ends with its claim, which every write checks.
             (None, None, Some(_)) => Ok(true),
-            (None, None, None) => is_open(&self.api).await,
+            // A proxy or a certificate vouches for the whole request. Without either, the API is open.
+            (None, None, None) => Ok(self.caller.grant().is_some() || is_open(&self.api).await?),
         }
     }
 
@@ -194,12 +213,13 @@ pub(crate) async fn admit(extract::State(api): extract::State<Arc<Api>>, mut req
     let info = RequestInfo {
         method: request.method().clone(),
         path: request.uri().path().to_owned(),
-        ip: peer(&request),
+        ip: client_ip(&api, &request),
         request: id.to_str().unwrap_or_default().to_owned(),
     };
     let manages = routes::manages(request.method(), request.extensions().get::<MatchedPath>().map(MatchedPath::as_str));
     let secure = is_secure(request.headers(), request.extensions(), &api.hosts);
     let with_header = request.headers().contains_key(header::AUTHORIZATION);
+    let with_proxy = api.auth.proxy.as_ref().is_some_and(|proxy| proxy.names_user(request.headers()));
     let with_cookie = Cookie::read(request.headers(), secure) != Cookie::None;
     request.extensions_mut().insert(info.clone());
     let (mut response, caller) = match check(&api, &mut request, &info).await {
@@ -212,7 +232,7 @@ pub(crate) async fn admit(extract::State(api): extract::State<Arc<Api>>, mut req
         Err((error, caller)) => (error.into_response(), caller),
     };
     let status = response.status();
-    let refused = refusal(status, with_header || with_cookie, manages && caller.is_some());
+    let refused = refusal(status, with_header || with_cookie || with_proxy, manages && caller.is_some());
     if let Some(result) = refused.filter(|_| info.path != login::PATH) {
         api.auth.denials.note(&api, &info, caller.as_ref(), result.word(), status, result).await;
     }
@@ -251,9 +271,16 @@ async fn check(
     if may { Ok(Some(caller)) } else { Err((ApiError::NotPermitted(permission), Some(caller))) }
 }
 
-/// The address of the caller; loopback in tests without a connection.
-fn peer(request: &Request) -> IpAddr {
-    request.extensions().get::<RemoteAddress>().map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |peer| peer.0)
+/// The other end of the connection; loopback in tests without one.
+fn peer(request: &Request) -> RemoteAddress {
+    let none = RemoteAddress { ip: IpAddr::V4(Ipv4Addr::LOCALHOST), unix: false };
+    request.extensions().get::<RemoteAddress>().copied().unwrap_or(none)
+}
+
+/// The address of the client. A trusted proxy names it.
+fn client_ip(api: &Api, request: &Request) -> IpAddr {
+    let peer = peer(request);
+    api.auth.proxy.as_ref().map_or(peer.ip, |proxy| proxy.client_ip(peer, request.headers()))
 }
 
 fn expires_soon(caller: &Caller) -> Option<HeaderValue> {

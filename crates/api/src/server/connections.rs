@@ -12,6 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use ipnet::IpNet;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -33,6 +34,7 @@ pub(super) struct Connections {
     max: usize,
     long_max: usize,
     per_peer_max: usize,
+    proxies: &'static [IpNet],
 }
 
 #[derive(Debug, Default)]
@@ -70,6 +72,7 @@ impl Connections {
             max: limits.connections_max,
             long_max: limits.connections_max - SHORT_CONNECTIONS.min(limits.connections_max / 4),
             per_peer_max: limits.connections_per_peer_max,
+            proxies: limits.proxies,
         }
     }
 
@@ -109,7 +112,8 @@ impl Connections {
 
     /// Counts a new connection from an address. `None` when the address has too many connections and none of them is idle.
     pub(super) fn admit(self: &Arc<Self>, peer: IpAddr) -> Option<Arc<Connection>> {
-        self.admit_from(Some(peer.to_canonical()).filter(|peer| !peer.is_loopback()))
+        let is_proxy = |peer: &IpAddr| self.proxies.iter().any(|network| network.contains(peer));
+        self.admit_from(Some(peer.to_canonical()).filter(|peer| !peer.is_loopback() && !is_proxy(peer)))
     }
 
     /// Counts a new connection of this machine.
@@ -308,6 +312,18 @@ impl Drop for Connection {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_connections_of_a_proxy_are_not_limited_as_those_of_one_client() {
+        let proxies: &'static [IpNet] = Vec::leak(vec!["10.0.0.0/24".parse().unwrap()]);
+        let limits = ServerLimits { connections_per_peer_max: 1, proxies, ..ServerLimits::default() };
+        let connections = Arc::new(Connections::new(limits));
+        for (peer, admitted) in [("10.0.0.5", true), ("::ffff:10.0.0.5", true), ("10.0.1.5", false)] {
+            let busy = connections.admit(peer.parse().unwrap()).unwrap();
+            let _request = busy.begin_request();
+            assert_eq!(connections.admit(peer.parse().unwrap()).is_some(), admitted, "{peer}");
+        }
+    }
 
     fn connections(connections_max: usize, connections_per_peer_max: usize) -> Arc<Connections> {
         let limits = ServerLimits { connections_max, connections_per_peer_max, ..ServerLimits::default() };

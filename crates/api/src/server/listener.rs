@@ -7,7 +7,7 @@ use std::{
 
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
-use super::tls::Tls;
+use super::{RemoteAddress, tls::Tls};
 
 /// A bound socket.
 #[derive(Debug)]
@@ -41,10 +41,10 @@ pub(crate) enum Peer {
 
 impl Peer {
     /// A process that comes through a Unix socket counts as loopback.
-    pub(super) fn address(self) -> IpAddr {
+    pub(super) fn remote(self) -> RemoteAddress {
         match self {
-            Self::Address(address) => address.ip(),
-            Self::User(_) => IpAddr::V4(Ipv4Addr::LOCALHOST),
+            Self::Address(address) => RemoteAddress { ip: address.ip(), unix: false },
+            Self::User(_) => RemoteAddress { ip: IpAddr::V4(Ipv4Addr::LOCALHOST), unix: true },
         }
     }
 }

@@ -26,6 +26,7 @@ use axum::{
 use futures::future::join_all;
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use ipnet::IpNet;
 use tokio::{net::TcpStream, time::sleep};
 use tokio_util::{either::Either, sync::CancellationToken, task::TaskTracker};
 use tower::ServiceExt as _;
@@ -60,6 +61,8 @@ pub struct ServerLimits {
     pub connections_max: usize,
     /// Maximum number of connections from one address. Loopback addresses have no such limit.
     pub connections_per_peer_max: usize,
+    /// Networks of proxies, whose addresses have no such limit either: one proxy carries the connections of many clients.
+    pub proxies: &'static [IpNet],
 }
 
 impl Default for ServerLimits {
@@ -71,6 +74,7 @@ impl Default for ServerLimits {
             headers_max: 100,
             connections_max: 16_384,
             connections_per_peer_max: 256,
+            proxies: &[],
         }
     }
 }
@@ -131,9 +135,13 @@ async fn not_accepted(error: &io::Error, connections: &Connections) {
     let _ = tokio::time::timeout(NO_DESCRIPTOR_PAUSE, connections.wait_for_change()).await;
 }
 
-/// The address at the other end of a request's connection. A Unix socket counts as loopback.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct RemoteAddress(pub(crate) IpAddr);
+/// The other end of a request's connection. A Unix socket counts as loopback.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct RemoteAddress {
+    pub(crate) ip: IpAddr,
+    /// Whether the connection came through a Unix socket.
+    pub(crate) unix: bool,
+}
 
 /// The connection that carries a request.
 #[derive(Clone, Debug, Default)]
@@ -214,7 +222,7 @@ async fn serve_one(
         if let Some(certificate) = &certificate {
             request.extensions_mut().insert::<ClientCertificate>(certificate.clone());
         }
-        request.extensions_mut().insert(RemoteAddress(peer.address()));
+        request.extensions_mut().insert(peer.remote());
         let answering = router.clone().oneshot(request);
         let connection = connection.clone();
         async move {

@@ -14,7 +14,7 @@ pub(crate) struct AuditEntry {
     at: DbTime,
     #[schema(example = "local")]
     actor: String,
-    /// How the actor was authenticated: `local` (the API was open), `token`, `user`, `node`, or `anonymous` (no valid credential).
+    /// How the actor was authenticated: `local` (the API was open), `token`, `user`, `proxy`, `cert`, `node`, or `anonymous` (no valid credential).
     #[schema(example = "token")]
     actor_kind: String,
     /// The id of the token that the actor used.

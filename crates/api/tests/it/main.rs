@@ -17,6 +17,7 @@ mod flows;
 mod guard;
 mod jobs;
 mod lists;
+mod proxy;
 mod queues;
 mod redrive;
 mod refusals;

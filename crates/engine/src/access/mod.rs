@@ -19,7 +19,8 @@ use everytick_domain::{
     time::{DbTime, Span},
 };
 use everytick_store::{
-    Actor, AuditResult, Creator, NewToken, Page, Result, SessionRecord, Store, StoreError, TokenKey, TokenOwner, TokenRecord,
+    Actor, AuditResult, Creator, NewToken, Page, Result, SessionRecord, Store, StoreError, TokenKey, TokenOwner,
+    TokenRecord,
 };
 
 use self::reader::Reader;

@@ -179,7 +179,11 @@ impl Http {
     }
 
     /// The client for a request. `certificate` is the client certificate of the job.
-    pub(super) fn client<B>(&self, request: &Request<B>, certificate: Option<&CertificateKey<'_>>) -> Result<Client, String> {
+    pub(super) fn client<B>(
+        &self,
+        request: &Request<B>,
+        certificate: Option<&CertificateKey<'_>>,
+    ) -> Result<Client, String> {
         let is_api_port = self.own.has_port(port(request.uri()));
         let Some(certificate) = certificate else {
             return Ok(if is_api_port { self.api_port_client.clone() } else { self.client.clone() });
@@ -189,7 +193,12 @@ impl Http {
     }
 
     /// The request for a body that is not a dispatch.
-    pub(super) fn plain(&self, url: &Url, media_type: &'static str, body: Vec<u8>) -> Result<Request<Full<Bytes>>, String> {
+    pub(super) fn plain(
+        &self,
+        url: &Url,
+        media_type: &'static str,
+        body: Vec<u8>,
+    ) -> Result<Request<Full<Bytes>>, String> {
         let mut request = Request::new(Full::from(body));
         *request.method_mut() = Method::POST;
         *request.uri_mut() = Uri::try_from(url.as_str()).map_err(|_| "the URL cannot be sent".to_owned())?;
