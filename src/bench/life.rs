@@ -192,7 +192,8 @@ impl LifeFlags {
         self.register(&open, progress, BenchTarget::Queue(QUEUE.to_owned()), Duration::ZERO).await
     }
 
-    /// A token for each worker; `None` for all without --tokens. The first token makes every request need one.
+    /// A token for each worker; `None` for all without --tokens. The first token makes every request need one, and must be able
+    /// to create others.
     async fn create_tokens(&self, database: &BenchDatabase) -> anyhow::Result<Vec<Option<String>>> {
         let mut tokens = vec![None; self.workers as usize];
         if !self.tokens {
@@ -202,12 +203,15 @@ impl LifeFlags {
         let queue = Pattern::try_from(QUEUE.to_owned()).map_err(anyhow::Error::msg)?;
         let scope = Scope { queues: Some(vec![queue]), ..Scope::default() };
         let grant = Grant { tenant: Some(TenantId::DEFAULT), role: Role::Worker, scope };
-        for (number, place) in tokens.iter_mut().enumerate() {
+        let create = async |name: String, grant: Grant| {
             let (token, key) = new_token(store.now().await?, &OsEntropy)?;
-            let (name, lifetime) = (format!("w{number}"), Lifetime::For(Span::days(1)));
-            let new = NewToken { key, name, grant: grant.clone(), allowed_ips: Vec::new(), lifetime };
+            let new = NewToken { key, name, grant, allowed_ips: Vec::new(), lifetime: Lifetime::For(Span::days(1)) };
             store.create_token(&Actor::local("bench"), &Creator::Open, new).await?;
-            *place = Some(token.expose().to_owned());
+            anyhow::Ok(token)
+        };
+        create("admin".to_owned(), Grant::admin(TenantId::DEFAULT)).await?;
+        for (number, place) in tokens.iter_mut().enumerate() {
+            *place = Some(create(format!("w{number}"), grant.clone()).await?.expose().to_owned());
         }
         Ok(tokens)
     }

@@ -38,6 +38,8 @@ fn with_token() -> (TempDir, String) {
     write(at, "everytick.toml", SETTINGS, 0o644);
     let run = |args: &[&str]| Done::from(everytick_command(at).args(args).output().unwrap());
     run(&["secret", "keygen", "--file", "secret.key"]).ok();
+    let mut folder = std::fs::DirBuilder::new();
+    std::os::unix::fs::DirBuilderExt::mode(&mut folder, 0o700).create(at.join("data")).unwrap();
     let created = run(&["token", "create", "first", "--role", "admin", "--data-dir", "data"]).ok();
     let token = created.split_whitespace().find(|word| word.starts_with("etk_")).unwrap().to_owned();
     (dir, token)

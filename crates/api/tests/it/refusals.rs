@@ -364,7 +364,7 @@ fn cases() -> Vec<Bad> {
         bad("no such path", "GET", "/api/v1/job", 404, "").message("/docs"),
         bad("no such path", "GET", "/api/v1/jobs/", 404, ""),
         // Methods.
-        bad("wrong method", "DELETE", "/api/v1/jobs", 405, "").message("Allow"),
+        bad("wrong method", "DELETE", "/api/v1/jobs", 405, "").message("supports GET, POST"),
         bad("wrong method", "POST", "/api/v1/jobs/taken", 405, ""),
         bad("wrong method", "GET", "/api/v1/jobs/taken/trigger", 405, ""),
         bad("wrong method", "PUT", "/healthz", 405, ""),
