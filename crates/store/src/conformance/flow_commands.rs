@@ -111,7 +111,7 @@ pub async fn a_rerun_creates_one_new_flow_of_the_failed_jobs(bench: &Bench) {
     let none = bench.store.rerun_flow(TENANT, &actor(), rerun(again.id, &[])).await.unwrap_err();
     assert!(none.to_string().starts_with("from: no run of the flow failed"), "{none}");
     let unknown = bench.store.rerun_flow(TENANT, &actor(), rerun(again.id, &["z"])).await.unwrap_err();
-    assert_eq!(unknown.to_string(), "from[0]: the flow has no job \"z\"");
+    assert_eq!(unknown.to_string(), "from[0]: the flow has no job \"z\"; its jobs are b, d");
 }
 
 pub async fn a_rerun_with_the_same_key_is_created_once(bench: &Bench) {
