@@ -95,7 +95,7 @@ fn commands(runs: &[String], flow: &str, backfill: &str) -> Vec<Vec<String>> {
          flow list|flow get {flow}|flow cancel {flow}|flow rerun {flow}|\
          calendar list|calendar get none|calendar set none --date 2026-12-25|calendar delete none|\
          queue list|queue get q|queue set q --concurrency 5|\
-         token list|token revoke none|token rotate none|\
+         token list|token revoke none|token rotate none|session list|session revoke none|\
          secret list|secret get canary|secret get signing|secret delete canary|secret rotate canary|secret set other|secret import-inline|\
          secret rekey|secret keygen|whoami|cluster|audit|audit list|audit export|audit --result failed",
         web = runs[0],
