@@ -191,10 +191,8 @@ async fn a_change_in_a_session_must_come_from_a_page_of_this_server() {
 #[tokio::test]
 async fn a_login_gives_a_new_secret_and_ends_the_session_that_the_browser_had() {
     let server = Server::required().await;
-    let (ann, bob) = (
-        token(&server, 1, Role::Viewer, Scope::default()).await,
-        token(&server, 2, Role::Admin, Scope::default()).await,
-    );
+    let bob = token(&server, 2, Role::Admin, Scope::default()).await;
+    let ann = token(&server, 1, Role::Viewer, Scope::default()).await;
     // An attacker sets the cookie of his own session in the browser of another user, who then logs in.
     let attacker = Browser::log_in(&server, &ann).await;
     let answer = post_form(&server, "/auth/login", &[("cookie", &attacker.cookie)], &[("token", &bob)]).await;
@@ -315,6 +313,7 @@ async fn an_admin_lists_and_ends_the_sessions_that_it_manages() {
 #[tokio::test]
 async fn a_caller_ends_its_own_session() {
     let server = Server::required().await;
+    token(&server, 9, Role::Admin, Scope::default()).await;
     let viewer = token(&server, 1, Role::Viewer, Scope { read_only: true, ..Scope::default() }).await;
     let browser = Browser::log_in(&server, &viewer).await;
     let ended = browser.call("DELETE", "/api/v1/me", &[], Value::Null).await;
