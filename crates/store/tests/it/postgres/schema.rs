@@ -120,7 +120,10 @@ async fn a_newer_schema_is_used_only_if_it_declares_that_this_release_works_with
 #[tokio::test]
 async fn an_invalid_url_and_a_missing_database_have_clear_messages() {
     let refused = PostgresStore::connect("nonsense", options(None), LIMITS).await.unwrap_err();
-    assert!(matches!(&refused, StoreError::Unusable(text) if text.contains("write it like postgres://")), "{refused:?}");
+    assert!(
+        matches!(&refused, StoreError::Unusable(text) if text.contains("write it like postgres://")),
+        "{refused:?}"
+    );
     let database = Server::shared().blank().await;
     let url = database.url.replace("/test_", "/no_such_");
     let refused = PostgresStore::connect(&url, options(None), LIMITS).await.unwrap_err();

@@ -4,6 +4,8 @@
 use std::{
     env, fs, io,
     path::{Path, PathBuf},
+    thread,
+    time::Duration,
 };
 
 use super::super::isolation::{Cgroup, CgroupPlace};
@@ -12,6 +14,9 @@ use super::super::isolation::{Cgroup, CgroupPlace};
 pub(super) const JOIN: &str = "EVERYTICK_JOIN_CGROUP";
 /// Controllers that the limits need.
 const CONTROLLERS: [&str; 3] = ["memory", "pids", "cpu"];
+/// How often the removal of a group is tried, and the pause in between: half a second in all.
+const REMOVALS_MAX: u32 = 50;
+const REMOVAL_PAUSE: Duration = Duration::from_millis(10);
 /// Period of the CPU limit, in microseconds.
 const CPU_PERIOD: u64 = 100_000;
 
@@ -58,10 +63,16 @@ impl Group {
 }
 
 impl Drop for Group {
+    #[expect(clippy::disallowed_methods, reason = "a supervisor is a process of its own, and has nothing else to do")]
     fn drop(&mut self) {
         self.kill();
-        // A group whose last process ends just now remains. The next start removes it.
-        let _ = fs::remove_dir(&self.0);
+        // The kernel refuses while a killed process is still ending. A group that remains is removed by the next start.
+        for _ in 0..REMOVALS_MAX {
+            match fs::remove_dir(&self.0) {
+                Err(error) if error.kind() == io::ErrorKind::ResourceBusy => thread::sleep(REMOVAL_PAUSE),
+                _ => return,
+            }
+        }
     }
 }
 
