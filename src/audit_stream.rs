@@ -96,7 +96,8 @@ fn append(path: &Path, text: &[u8]) -> io::Result<()> {
     if kind.is_fifo() || kind.is_socket() || kind.is_dir() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
     }
-    if file.seek(SeekFrom::End(0))? > 0 {
+    let has_text = file.seek(SeekFrom::End(0))? > 0;
+    if has_text {
         let mut last = [0];
         file.seek(SeekFrom::End(-1))?;
         file.read_exact(&mut last)?;
@@ -105,7 +106,13 @@ fn append(path: &Path, text: &[u8]) -> io::Result<()> {
         }
     }
     file.write_all(text)?;
-    file.sync_data()
+    file.sync_data()?;
+    if has_text {
+        return Ok(());
+    }
+    // The name of a new file must survive a power cut too.
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    std::fs::File::open(folder)?.sync_all()
 }
 
 #[cfg(test)]

@@ -170,7 +170,8 @@ fn a_fork_bomb_stays_within_its_limit_and_ends_with_its_run() {
         pause(std::time::Duration::from_millis(20));
     };
     assert_eq!(state, "failed");
-    assert!((2..=30).contains(&most), "{most} processes at once");
+    // A shell that cannot fork may end before the first look.
+    assert!(most <= 30, "{most} processes at once");
     wait_for("the end of the bomb", || (processes_of(UID) == 0).then_some(()));
 }
 

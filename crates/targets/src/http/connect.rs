@@ -56,6 +56,9 @@ const HTTP2_PING_TIMEOUT: Duration = Duration::from_secs(10);
 /// Finds dead HTTP/1.1 connections.
 const KEEPALIVE: Duration = Duration::from_secs(15);
 const KEEPALIVE_PROBES: u32 = 3;
+/// A connection whose receiver acknowledges nothing for this long is closed. Keepalive probes do not find it, because none is sent
+/// while data is unacknowledged.
+const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(30);
 /// How many addresses of a name are tried through the proxy.
 const TUNNELS_MAX: usize = 3;
 
@@ -218,6 +221,7 @@ impl Connector {
             connector.set_keepalive(Some(KEEPALIVE));
             connector.set_keepalive_interval(Some(KEEPALIVE));
             connector.set_keepalive_retries(Some(KEEPALIVE_PROBES));
+            connector.set_tcp_user_timeout(Some(UNACKNOWLEDGED_MAX));
         }
         match route {
             Route::Direct(resolver) => {

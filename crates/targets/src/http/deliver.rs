@@ -21,7 +21,10 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::{
     Method, Request, Response, StatusCode, Uri,
     body::Incoming,
-    header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, PROXY_AUTHORIZATION, RETRY_AFTER, USER_AGENT},
+    header::{
+        ACCEPT, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, PROXY_AUTHORIZATION, RETRY_AFTER,
+        USER_AGENT,
+    },
 };
 use hyper_util::client::legacy;
 use tokio_util::sync::CancellationToken;
@@ -144,6 +147,10 @@ impl Http {
         let mut headers = headers(dispatch, to, body.as_deref()).map_err(Unsendable::Invalid)?;
         if let Some(authorization) = self.route.proxy_authorization(url.scheme() == "https") {
             headers.insert(PROXY_AUTHORIZATION, authorization);
+        }
+        if body.is_none() && to.method != HttpMethod::Get {
+            // Some servers refuse a request without a length (411).
+            headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
         }
         let mut request = Request::new(Full::from(body.map(Cow::into_owned).unwrap_or_default()));
         *request.method_mut() = method(to.method);

@@ -90,7 +90,7 @@ impl ShellSettings {
     /// removes what a killed server left behind.
     pub async fn probe(&self) -> Result<(), String> {
         if let Some(Cgroup { place: CgroupPlace::Directory(parent), .. }) = &self.isolation.cgroup {
-            leftovers(parent, &self.prefix());
+            leftovers(parent, &self.prefix(), orphans::lives);
         }
         let order = Order {
             program: SH.into(),
@@ -124,7 +124,10 @@ impl ShellSettings {
     }
 
     fn charge(&self, name: &str) -> Charge {
-        Charge { cgroup: self.isolation.cgroup.clone(), name: self.prefix() + name }
+        Charge {
+            cgroup: self.isolation.cgroup.clone(),
+            name: format!("{}{}-{name}", self.prefix(), std::process::id()),
+        }
     }
 }
 
@@ -182,9 +185,13 @@ impl Runner {
         };
         group.orders = orders;
         match ended {
-            Ended::ByItself(_) => {
+            Ended::ByItself(ref report) => {
                 let _ = timeout(LINGER, output.read()).await;
                 group.end().await;
+                if let (Err(_), Some(owner)) = (report, self.settings.owner.clone()) {
+                    let run = dispatch.run;
+                    let _ = tokio::task::spawn_blocking(move || orphans::end_run(&owner, run)).await;
+                }
             }
             Ended::Cancelled | Ended::TimedOut => group.stop(&mut output, self.settings.grace).await,
         }

@@ -103,7 +103,7 @@ fn name_matches(pattern: &str, name: &str) -> bool {
 }
 
 /// Variables that make an allowed program load or run other code.
-const LOADERS: [&str; 24] = [
+const LOADERS: [&str; 36] = [
     "PATH",
     "IFS",
     "ENV",
@@ -127,6 +127,18 @@ const LOADERS: [&str; 24] = [
     "NODE_PATH",
     "JAVA_TOOL_OPTIONS",
     "_JAVA_OPTIONS",
+    "JDK_JAVA_OPTIONS",
+    "PERLLIB",
+    "PYTHONUSERBASE",
+    "LUA_INIT",
+    "ZDOTDIR",
+    "PHPRC",
+    "PHP_INI_SCAN_DIR",
+    "R_PROFILE_USER",
+    "LESSOPEN",
+    "PAGER",
+    "EDITOR",
+    "MAKEFLAGS",
     "HOME",
 ];
 const LOADER_PREFIXES: [&str; 3] = ["LD_", "BASH_FUNC_", "GIT_"];

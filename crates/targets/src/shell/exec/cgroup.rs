@@ -95,10 +95,14 @@ pub(super) fn join() -> io::Result<()> {
     }
 }
 
-/// Kills and removes the groups of this prefix, which a killed server left behind.
-pub(in super::super) fn leftovers(parent: &Path, prefix: &str) {
+/// Kills and removes the groups of this prefix that a killed server left behind. A name continues with the process id of its
+/// server; `lives` says whether that one still runs, and manages its groups itself.
+pub(in super::super) fn leftovers(parent: &Path, prefix: &str, lives: impl Fn(u32) -> bool) {
     let Ok(groups) = fs::read_dir(parent) else { return };
-    let ours = |name: &str| name.starts_with(prefix);
+    let ours = |name: &str| {
+        let Some(rest) = name.strip_prefix(prefix) else { return false };
+        !rest.split('-').next().and_then(|pid| pid.parse().ok()).is_some_and(&lives)
+    };
     for group in groups.flatten().filter(|group| group.file_name().to_str().is_some_and(ours)) {
         drop(Group(group.path()));
     }
