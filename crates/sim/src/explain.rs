@@ -39,7 +39,7 @@ impl ExplainTx for SimTx<'_> {
         let trail = self.db.audit.iter().filter(|(owner, record)| *owner == tenant && record.subject == subject);
         Ok(trail.rev().take(limit).map(|(_, record)| record.clone()).collect())
     }
-    async fn attempts_of(&mut self, run: RunId) -> Result<Vec<AttemptRecord>> {
+    async fn attempts_of(&mut self, _: TenantId, run: RunId) -> Result<Vec<AttemptRecord>> {
         Ok(self.db.attempts.range((run, 0)..=(run, u32::MAX)).map(|(_, attempt)| attempt.clone()).collect())
     }
     async fn runs_between(

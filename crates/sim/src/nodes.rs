@@ -211,7 +211,7 @@ impl Db {
             listen: row.info.listen.clone(),
         };
         let nodes = self.leases.values().filter(|row| !row.ended).map(node).collect();
-        Cluster { now, nodes, partitions: self.partitions.clone() }
+        Cluster { now, nodes, partitions: self.partitions.clone(), row_level_security: false }
     }
 
     pub(super) fn gone_nodes(&self, now: DbTime) -> Vec<GoneNode> {

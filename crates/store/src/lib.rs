@@ -61,7 +61,7 @@ pub use error::{Result, Source, StoreError};
 pub use flows::{Advanced, CancelledFlow, FlowNode, FlowRecord, FlowStore, NodeRun, RerunFlow, SkippedChild};
 pub use gate::API_WAIT_MAX;
 pub use moving::{Move, MoveBatch, MoveMark, MovePlan, MoveStep, MovedTable, UndoTarget};
-pub use postgres::{Announced, JobHints, PostgresOptions, PostgresStore};
+pub use postgres::{Announced, JobHints, PostgresOptions, PostgresStore, RolesInstalled};
 pub use probe::{BENCH_PLACE, JobBytes, OpenSnapshot, PlainTick, Probe};
 pub use queues::*;
 pub use redrives::{Redrive, Redriven, RedrivenRun};

@@ -153,7 +153,7 @@ mod tests {
             since: NOW,
             home_region: None,
         };
-        Cluster { now: NOW, nodes, partitions: (0..).zip(owners).map(row).collect() }
+        Cluster { now: NOW, nodes, partitions: (0..).zip(owners).map(row).collect(), row_level_security: false }
     }
 
     fn set(partitions: &[u16]) -> PartitionSet {

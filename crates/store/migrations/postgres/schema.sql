@@ -11,6 +11,7 @@ table attempts
     error text
     output text
     worker text
+    tenant integer not null
     constraint attempts_pkey PRIMARY KEY (run, attempt)
 
 table audit
@@ -33,6 +34,7 @@ table audit
 table backfill_runs
     run uuid not null
     backfill uuid not null
+    tenant integer not null
     constraint backfill_runs_pkey PRIMARY KEY (run)
     CREATE INDEX backfill_runs_of ON public.backfill_runs USING btree (backfill)
 
@@ -470,10 +472,138 @@ table worker_claims with (fillfactor=50, autovacuum_vacuum_scale_factor=0, autov
     CREATE INDEX worker_claims_previous ON public.worker_claims USING btree (job) WHERE previous
     CREATE INDEX worker_claims_queue ON public.worker_claims USING btree (tenant, queue)
 
+CREATE OR REPLACE FUNCTION public.everytick_detach_day(day date)
+ RETURNS void
+ LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET lock_timeout TO '250ms'
+ SET search_path TO 'public', 'pg_temp'
+AS $function$
+declare
+    table_name text := 'runs_' || to_char(day, 'YYYYMMDD');
+    pending boolean := (select inhdetachpending from pg_inherits where inhrelid = to_regclass(table_name));
+begin
+    if pending is not null then
+        execute format('alter table runs detach partition %I %s', table_name, case when pending then 'finalize' else '' end);
+    end if;
+end $function$
+
+CREATE OR REPLACE FUNCTION public.everytick_drop_day(day date)
+ RETURNS boolean
+ LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET lock_timeout TO '1s'
+ SET search_path TO 'public', 'pg_temp'
+AS $function$
+declare
+    table_name text := 'runs_' || to_char(day, 'YYYYMMDD');
+begin
+    if to_regclass(table_name) is null then
+        return false;
+    end if;
+    if exists (select 1 from pg_inherits where inhrelid = table_name::regclass) then
+        raise exception 'the table % is attached: detach it first, so that no transaction writes into it', table_name
+              using errcode = 'object_not_in_prerequisite_state';
+    end if;
+    execute format('drop table %I', table_name);
+    return true;
+end $function$
+
+CREATE OR REPLACE FUNCTION public.everytick_fill_tenant()
+ RETURNS trigger
+ LANGUAGE plpgsql
+ SET search_path TO 'public', 'pg_temp'
+AS $function$
+begin
+    if tg_table_name = 'attempts' then
+        new.tenant := coalesce((select tenant from runs where id = new.run), (select tenant from last_runs where id = new.run), 1);
+    else
+        new.tenant := coalesce((select tenant from backfills where id = new.backfill), 1);
+    end if;
+    return new;
+end $function$
+
+CREATE OR REPLACE FUNCTION public.everytick_make_day(day date)
+ RETURNS boolean
+ LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET lock_timeout TO '1s'
+ SET search_path TO 'public', 'pg_temp'
+AS $function$
+declare
+    table_name text := 'runs_' || to_char(day, 'YYYYMMDD');
+    -- Run ids begin with the milliseconds since 1970.
+    low text := lpad(to_hex((day - date '1970-01-01') * 86400000::bigint), 12, '0') || repeat('0', 20);
+    high text := lpad(to_hex((day + 1 - date '1970-01-01') * 86400000::bigint), 12, '0') || repeat('0', 20);
+    made boolean := to_regclass(table_name) is null;
+begin
+    if made then
+        execute format(
+            'create table %I (like runs including defaults including constraints including indexes including storage)
+               with (fillfactor = 45, autovacuum_vacuum_scale_factor = 0.1, autovacuum_analyze_scale_factor = 0.05,
+                     autovacuum_vacuum_insert_scale_factor = 0.2, autovacuum_vacuum_cost_delay = 0,
+                     toast.autovacuum_vacuum_scale_factor = 0.1)', table_name);
+    end if;
+    if (select relforcerowsecurity from pg_class where oid = 'runs'::regclass) then
+        perform everytick_protect_table(table_name::regclass);
+    end if;
+    if not exists (select 1 from pg_inherits where inhrelid = table_name::regclass) then
+        execute format('alter table runs attach partition %I for values from (%L) to (%L)', table_name, low::uuid, high::uuid);
+    end if;
+    return made;
+end $function$
+
 CREATE OR REPLACE FUNCTION public.everytick_now()
  RETURNS bigint
  LANGUAGE sql
 AS $function$ select floor(extract(epoch from clock_timestamp()) * 1000)::bigint $function$
+
+CREATE OR REPLACE FUNCTION public.everytick_protect_table(target regclass)
+ RETURNS void
+ LANGUAGE plpgsql
+ SET search_path TO 'public', 'pg_temp'
+AS $function$
+declare
+    table_name text := (select relname from pg_class where oid = target);
+    owner text := (select pg_get_userbyid(relowner) from pg_class where oid = target);
+    key text := case when table_name = 'tenants' then 'id' else 'tenant' end;
+    -- `coalesce` keeps the comparison from choosing an index: each statement has its own plan, whatever role executes it.
+    own text := format('(coalesce(%I = (select nullif(current_setting(''everytick.tenant'', true), '''')::int), false))', key);
+    api text := case table_name when 'audit' then 'select, insert' when 'tokens' then 'select'
+                                when 'tenants' then 'select, insert, update' else 'select, insert, update, delete' end;
+    engine text := case table_name when 'audit' then 'select, insert' else 'select, insert, update, delete' end;
+begin
+    if not (select relrowsecurity and relforcerowsecurity from pg_class where oid = target) then
+        execute format('alter table %s enable row level security, force row level security', target);
+    end if;
+    if not exists (select 1 from pg_policy where polrelid = target and polname = 'api') then
+        execute format('create policy api on %s to everytick_api using %s with check %s', target, own, own);
+    end if;
+    if not exists (select 1 from pg_policy where polrelid = target and polname = 'engine') then
+        execute format('create policy engine on %s to everytick_engine, %I using (true) with check (true)', target, owner);
+    end if;
+    execute format('revoke all on %s from public, everytick_api, everytick_engine', target);
+    execute format('grant %s on %s to everytick_api', api, target);
+    execute format('grant %s on %s to everytick_engine', engine, target);
+end $function$
+
+CREATE OR REPLACE FUNCTION public.everytick_prune_audit(before bigint, most bigint DEFAULT 1000)
+ RETURNS bigint
+ LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'public', 'pg_temp'
+AS $function$
+declare
+    removed bigint;
+begin
+    if before > everytick_now() - 30 * 86400000::bigint and not pg_has_role(session_user, current_user, 'usage') then
+        raise exception 'audit rows of the last 30 days stay' using errcode = 'invalid_parameter_value';
+    end if;
+    delete from audit
+     where id in (select id from (select id, at from audit order by id limit most) as oldest where at < before);
+    get diagnostics removed = row_count;
+    return removed;
+end $function$
 
 sequence audit_id_seq
 

@@ -9,7 +9,7 @@ CREATE TABLE attempts (
     finished_at integer,
     outcome text not null,
     error text,
-    output text, worker text,
+    output text, worker text, tenant integer not null default 1,
     primary key (run, attempt)
 ) strict, without rowid;
 
@@ -30,7 +30,7 @@ CREATE INDEX audit_tenant on audit (tenant, id);
 CREATE TABLE backfill_runs (
     run blob not null primary key,
     backfill blob not null
-) strict, without rowid;
+, tenant integer not null default 1) strict, without rowid;
 
 CREATE INDEX backfill_runs_of on backfill_runs (backfill);
 

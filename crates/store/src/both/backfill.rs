@@ -24,13 +24,13 @@ use crate::{
 #[async_trait]
 impl BackfillStore for DbStore {
     async fn preview_backfill(&self, tenant: TenantId, ask: &NewBackfill) -> Result<BackfillPreview> {
-        in_read!(self, "read a backfill", tx => backfill::preview(tx, tenant, ask))
+        in_read!(self.of(tenant), "read a backfill", tx => backfill::preview(tx, tenant, ask))
     }
     async fn create_backfill(&self, tenant: TenantId, actor: &Actor, ask: NewBackfill) -> Result<BackfillRecord> {
-        in_tx!(self, "create a backfill", tx => backfill::create(tx, tenant, actor, &ask))
+        in_tx!(self.of(tenant), "create a backfill", tx => backfill::create(tx, tenant, actor, &ask))
     }
     async fn get_backfill(&self, tenant: TenantId, id: BackfillId) -> Result<BackfillRecord> {
-        in_read!(self, "read a backfill", tx => tx.get_backfill(tenant, id))
+        in_read!(self.of(tenant), "read a backfill", tx => tx.get_backfill(tenant, id))
     }
     async fn list_backfills(
         &self,
@@ -39,10 +39,10 @@ impl BackfillStore for DbStore {
         before: Option<BackfillId>,
         limit: usize,
     ) -> Result<Page<BackfillRecord, BackfillId>> {
-        in_read!(self, "read a backfill", tx => list(tx, tenant, job, before, limit))
+        in_read!(self.of(tenant), "read a backfill", tx => list(tx, tenant, job, before, limit))
     }
     async fn cancel_backfill(&self, tenant: TenantId, actor: &Actor, id: BackfillId) -> Result<CancelledBackfill> {
-        in_tx!(self, "cancel a backfill", tx => backfill::cancel(tx, tenant, actor, id))
+        in_tx!(self.of(tenant), "cancel a backfill", tx => backfill::cancel(tx, tenant, actor, id))
     }
     async fn load_backfills(
         &self,

@@ -66,7 +66,7 @@ pub(super) async fn list_calendars(
     after: Option<&str>,
     limit: usize,
 ) -> Result<Page<CalendarRecord, String>> {
-    let mut read = store.read("list calendars").await?;
+    let mut read = store.of(tenant).read("list calendars").await?;
     let list = page::list(sql!("calendars/calendar_list"), "name", "spec").bind(tenant.raw());
     let list = list.bind(after.unwrap_or_default()).bind(rows::limit(limit.saturating_add(1)));
     let (found, more) = page::fetch(&mut read, list, limit, "spec").await?;
@@ -76,7 +76,7 @@ pub(super) async fn list_calendars(
 }
 
 pub(super) async fn load_calendars(store: &DbStore, tenant: TenantId, names: &[String]) -> Result<Vec<Arc<Calendar>>> {
-    let mut read = store.read("load calendars").await?;
+    let mut read = store.of(tenant).read("load calendars").await?;
     Ok(of_tenant(&mut read, tenant, names).await?.into_values().collect())
 }
 

@@ -68,8 +68,8 @@ impl ExplainTx for DbTx {
         let trail = self.fetch_all(query!("audit/audit_of", tenant.raw(), subject, rows::limit(limit))).await?;
         Ok(self.unreadable.each("audit", &trail, read::audit))
     }
-    async fn attempts_of(&mut self, run: RunId) -> Result<Vec<AttemptRecord>> {
-        let found = self.fetch_all(query!("reads/list_attempts", run.uuid())).await?;
+    async fn attempts_of(&mut self, tenant: TenantId, run: RunId) -> Result<Vec<AttemptRecord>> {
+        let found = self.fetch_all(query!("reads/list_attempts", run.uuid(), tenant.raw())).await?;
         Ok(self.unreadable.each("attempts", &found, |row| rows::attempt(run, row)))
     }
     async fn runs_between(

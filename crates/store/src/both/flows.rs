@@ -40,7 +40,7 @@ impl FlowStore for DbStore {
         self.steps.swap(false, Ordering::AcqRel)
     }
     async fn get_flow(&self, tenant: TenantId, id: RunId) -> Result<FlowRecord> {
-        in_read!(self, "read the flow", tx => flow::get_flow(tx, tenant, id))
+        in_read!(self.of(tenant), "read the flow", tx => flow::get_flow(tx, tenant, id))
     }
     async fn list_flows(
         &self,
@@ -49,13 +49,13 @@ impl FlowStore for DbStore {
         before: Option<RunId>,
         limit: usize,
     ) -> Result<Page<FlowRecord, RunId>> {
-        in_read!(self, "list flows", tx => flow::list_flows(tx, tenant, filter, before, limit))
+        in_read!(self.of(tenant), "list flows", tx => flow::list_flows(tx, tenant, filter, before, limit))
     }
     async fn cancel_flow(&self, tenant: TenantId, actor: &Actor, id: RunId) -> Result<CancelledFlow> {
-        in_tx!(self, "cancel a flow", tx => flow::cancel_flow(tx, tenant, actor, id))
+        in_tx!(self.of(tenant), "cancel a flow", tx => flow::cancel_flow(tx, tenant, actor, id))
     }
     async fn rerun_flow(&self, tenant: TenantId, actor: &Actor, ask: RerunFlow) -> Result<FlowRecord> {
-        in_tx!(self, "rerun a flow", tx => flow::rerun_flow(tx, tenant, actor, &ask))
+        in_tx!(self.of(tenant), "rerun a flow", tx => flow::rerun_flow(tx, tenant, actor, &ask))
     }
 }
 

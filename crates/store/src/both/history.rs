@@ -35,7 +35,7 @@ pub(super) async fn list_runs(
     before: Option<RunId>,
     limit: usize,
 ) -> Result<Page<RunRecord, RunId>> {
-    let mut tx = store.read("list runs").await?;
+    let mut tx = store.of(tenant).read("list runs").await?;
     let (low, high) = filter.bounds(before);
     let list = List { tenant, filter, high: high.map_or(Uuid::max(), RunId::uuid), limit };
     let search = Search::of(filter);
@@ -163,9 +163,9 @@ pub(super) async fn add_cancelled_by(tx: &mut DbTx, tenant: TenantId, runs: &mut
 }
 
 pub(super) async fn list_attempts(store: &DbStore, tenant: TenantId, id: RunId) -> Result<Vec<AttemptRecord>> {
-    let mut tx = store.read("list attempts").await?;
+    let mut tx = store.of(tenant).read("list attempts").await?;
     let run = run_record(&mut tx, tenant, id).await?;
-    let found = tx.fetch_all(query!("reads/list_attempts", id.uuid())).await?;
+    let found = tx.fetch_all(query!("reads/list_attempts", id.uuid(), tenant.raw())).await?;
     let attempts = tx.unreadable.each("attempts", &found, |row| rows::attempt(id, row));
     Ok(AttemptRecord::all_of(run, attempts))
 }
@@ -177,7 +177,7 @@ pub(super) async fn list_audit(
     before: Option<i64>,
     limit: usize,
 ) -> Result<Page<AuditRecord, i64>> {
-    let mut tx = store.read("list the audit trail").await?;
+    let mut tx = store.of(tenant).read("list the audit trail").await?;
     let slack = AUDIT_TIMES_OUT_OF_ORDER_MAX;
     let low = match filter.from {
         Some(from) => first_audit_at(&mut tx, from.minus(slack)).await?,
@@ -280,7 +280,7 @@ pub(super) async fn find_jobs(
     limit: usize,
 ) -> Result<Vec<(JobId, String)>> {
     let query = query!("jobs/jobs_by_prefix", tenant.raw(), ids.low(), ids.high(), rows::limit(limit));
-    let found: Vec<(Uuid, String)> = store.read("find jobs by id").await?.fetch_all_as(query).await?;
+    let found: Vec<(Uuid, String)> = store.of(tenant).read("find jobs by id").await?.fetch_all_as(query).await?;
     Ok(found.into_iter().map(|(id, name)| (JobId::from_uuid(id), name)).collect())
 }
 
@@ -291,7 +291,7 @@ pub(super) async fn find_backfills(
     limit: usize,
 ) -> Result<Vec<(BackfillId, String)>> {
     let query = query!("backfills/backfills_by_prefix", tenant.raw(), ids.low(), ids.high(), rows::limit(limit));
-    let found: Vec<(Uuid, String)> = store.read("find backfills by id").await?.fetch_all_as(query).await?;
+    let found: Vec<(Uuid, String)> = store.of(tenant).read("find backfills by id").await?.fetch_all_as(query).await?;
     Ok(found.into_iter().map(|(id, job)| (BackfillId::from_uuid(id), job)).collect())
 }
 

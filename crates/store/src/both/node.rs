@@ -152,6 +152,7 @@ pub(super) async fn cluster(store: &DbStore) -> Result<Cluster> {
         now: tx.read_clock().await?,
         nodes: tx.unreadable.each("leases", &nodes, node),
         partitions: tx.unreadable.each("partitions", &partitions, partition),
+        row_level_security: store.has_row_level_security(),
     })
 }
 

@@ -4,13 +4,13 @@
 use everytick_domain::{ids::RunId, time::DbTime};
 use uuid::Uuid;
 
-use super::{DbStore, DbTx, drop_days, rows};
+use super::{DbStore, DbTx, drop_days, rows, verbs};
 use crate::tx::Tx as _;
 use crate::{IDEMPOTENCY_KEPT, Pruned, Result};
 
 pub(super) async fn prune_audit(store: &DbStore, before: DbTime, limit: usize) -> Result<u64> {
     let mut tx = store.write("prune the audit trail").await?;
-    let gone = tx.execute(query!("audit/prune_audit", before.millis(), rows::limit(limit))).await?;
+    let gone = verbs::prune_audit(&mut tx, before, limit).await?;
     tx.commit().await?;
     Ok(gone)
 }

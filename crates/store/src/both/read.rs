@@ -15,7 +15,7 @@ use crate::tx::{JobRow, Tx as _};
 use crate::{ActorKind, AuditRecord, JobFilter, JobRecord, JobRef, Page, Result, RunRecord, StoreError};
 
 pub(super) async fn get_job(store: &DbStore, tenant: TenantId, job: &JobRef) -> Result<JobRecord> {
-    let mut tx = store.read("read the job").await?;
+    let mut tx = store.of(tenant).read("read the job").await?;
     let row = jobs::find(&mut tx, tenant, job).await?;
     let mut last = last_runs(&mut tx, &[row.job.id]).await?;
     let now = tx.read_clock().await?;
@@ -31,7 +31,7 @@ pub(super) async fn list_jobs(
     after: Option<&str>,
     limit: usize,
 ) -> Result<Page<JobRecord, String>> {
-    let mut tx = store.read("list jobs").await?;
+    let mut tx = store.of(tenant).read("list jobs").await?;
     let list = page::list(sql!("reads/list_jobs"), "name", "spec").bind(tenant.raw()).bind(after.unwrap_or_default());
     let list = page::bind_filter(list.bind(filter.enabled).bind(filter.paused), filter);
     let list = list.bind(rows::limit(limit.saturating_add(1)));
@@ -63,7 +63,7 @@ async fn last_runs(tx: &mut DbTx, jobs: &[JobId]) -> Result<HashMap<JobId, RunRe
 }
 
 pub(super) async fn get_run(store: &DbStore, tenant: TenantId, run: RunId) -> Result<RunRecord> {
-    run_record(&mut store.read("read the run").await?, tenant, run).await
+    run_record(&mut store.of(tenant).read("read the run").await?, tenant, run).await
 }
 
 /// A run, also one that outlived its day's table, or the range with this id.

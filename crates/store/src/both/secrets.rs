@@ -22,7 +22,7 @@ use crate::{
 #[async_trait]
 impl SecretStore for DbStore {
     async fn put_secret(&self, tenant: TenantId, actor: &Actor, put: PutSecret) -> Result<SecretPut> {
-        in_tx!(self, "set the secret", tx => script::put_secret(tx, tenant, actor, put))
+        in_tx!(self.of(tenant), "set the secret", tx => script::put_secret(tx, tenant, actor, put))
     }
     async fn delete_secret(
         &self,
@@ -32,10 +32,10 @@ impl SecretStore for DbStore {
         if_match: Option<Version>,
         force: bool,
     ) -> Result<SecretRecord> {
-        in_tx!(self, "delete the secret", tx => script::delete_secret(tx, tenant, actor, name, if_match, force))
+        in_tx!(self.of(tenant), "delete the secret", tx => script::delete_secret(tx, tenant, actor, name, if_match, force))
     }
     async fn get_secret(&self, tenant: TenantId, name: &str) -> Result<(SecretRecord, Vec<String>)> {
-        in_read!(self, "read the secret", tx => script::get_secret(tx, tenant, name))
+        in_read!(self.of(tenant), "read the secret", tx => script::get_secret(tx, tenant, name))
     }
     async fn list_secrets(
         &self,
@@ -46,7 +46,7 @@ impl SecretStore for DbStore {
         self.reads(list(self, tenant, after, limit)).await
     }
     async fn load_secrets(&self, tenant: TenantId, names: &[String]) -> Result<(Vec<StoredSecret>, DbTime)> {
-        in_read!(self, "load secrets", tx => script::load_secrets(tx, tenant, names))
+        in_read!(self.of(tenant), "load secrets", tx => script::load_secrets(tx, tenant, names))
     }
     async fn installation(&self, fresh: &str) -> Result<String> {
         in_tx!(self, "read the id of the installation", tx => script::installation(tx, fresh))
@@ -76,7 +76,7 @@ async fn list(
     after: Option<&str>,
     limit: usize,
 ) -> Result<Page<SecretRecord, String>> {
-    let mut tx = store.read("list secrets").await?;
+    let mut tx = store.of(tenant).read("list secrets").await?;
     let most = rows::limit(limit.saturating_add(1));
     let found = tx.fetch_all(query!("secrets/secret_list", tenant.raw(), after.unwrap_or_default(), most)).await?;
     let names = found.iter().map(|row| row.try_get("name")).collect::<sqlx::Result<Vec<String>>>().failed(tx.doing)?;

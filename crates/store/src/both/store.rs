@@ -180,16 +180,16 @@ impl Store for DbStore {
         jobs: Vec<NewJob>,
         idempotency: Option<&IdempotencyKey>,
     ) -> Result<Vec<Result<Created>>> {
-        in_tx!(self, "create jobs", tx => create::create_jobs(tx, tenant, actor, jobs, idempotency))
+        in_tx!(self.of(tenant), "create jobs", tx => create::create_jobs(tx, tenant, actor, jobs, idempotency))
     }
     async fn edit_job(&self, tenant: TenantId, actor: &Actor, edit: EditJob) -> Result<Edited> {
         self.writes(backlog::edit_job(self, tenant, actor, edit)).await
     }
     async fn trigger(&self, tenant: TenantId, actor: &Actor, run: NewRun) -> Result<RunRecord> {
-        in_tx!(self, "create a run", tx => trigger::trigger(tx, tenant, actor, run))
+        in_tx!(self.of(tenant), "create a run", tx => trigger::trigger(tx, tenant, actor, run))
     }
     async fn cancel_run(&self, tenant: TenantId, actor: &Actor, run: RunId) -> Result<CancelledRun> {
-        in_tx!(self, "cancel a run", tx => cancels::cancel_run(tx, tenant, actor, run))
+        in_tx!(self.of(tenant), "cancel a run", tx => cancels::cancel_run(tx, tenant, actor, run))
     }
     async fn cancel_job(&self, tenant: TenantId, actor: &Actor, job: &JobRef) -> Result<CancelledJob> {
         self.writes(backlog::cancel_job(self, tenant, actor, job)).await
@@ -198,11 +198,11 @@ impl Store for DbStore {
         self.writes(backlog::advance(self)).await
     }
     async fn redrive(&self, tenant: TenantId, actor: &Actor, ask: &Redrive) -> Result<Redriven> {
-        in_tx!(self, "redrive failed runs", tx => redrive::redrive(tx, tenant, actor, ask))
+        in_tx!(self.of(tenant), "redrive failed runs", tx => redrive::redrive(tx, tenant, actor, ask))
     }
 
     async fn put_calendar(&self, tenant: TenantId, actor: &Actor, put: PutCalendar) -> Result<CalendarPut> {
-        in_tx!(self, "write the calendar", tx => calendar::put_calendar(tx, tenant, actor, put))
+        in_tx!(self.of(tenant), "write the calendar", tx => calendar::put_calendar(tx, tenant, actor, put))
     }
     async fn delete_calendar(
         &self,
@@ -211,10 +211,10 @@ impl Store for DbStore {
         name: &str,
         if_match: Option<Version>,
     ) -> Result<CalendarRecord> {
-        in_tx!(self, "delete the calendar", tx => calendar::delete_calendar(tx, tenant, actor, name, if_match))
+        in_tx!(self.of(tenant), "delete the calendar", tx => calendar::delete_calendar(tx, tenant, actor, name, if_match))
     }
     async fn get_calendar(&self, tenant: TenantId, name: &str) -> Result<CalendarRecord> {
-        in_read!(self, "read the calendar", tx => calendar::get_calendar(tx, tenant, name))
+        in_read!(self.of(tenant), "read the calendar", tx => calendar::get_calendar(tx, tenant, name))
     }
     async fn list_calendars(
         &self,
@@ -241,10 +241,10 @@ impl Store for DbStore {
         self.reads(read::list_jobs(self, tenant, filter, after, limit)).await
     }
     async fn load_facts(&self, tenant: TenantId, job: &JobRef, question: Question, kept: Span) -> Result<Facts> {
-        in_read!(self, "read the facts about a tick", tx => explains::load_facts(tx, tenant, job, question, kept))
+        in_read!(self.of(tenant), "read the facts about a tick", tx => explains::load_facts(tx, tenant, job, question, kept))
     }
     async fn load_run_facts(&self, tenant: TenantId, run: RunId) -> Result<RunFacts> {
-        in_read!(self, "read the facts about a run", tx => explains::load_run_facts(tx, tenant, run))
+        in_read!(self.of(tenant), "read the facts about a run", tx => explains::load_run_facts(tx, tenant, run))
     }
     async fn get_run(&self, tenant: TenantId, run: RunId) -> Result<RunRecord> {
         self.reads(read::get_run(self, tenant, run)).await

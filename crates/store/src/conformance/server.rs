@@ -50,6 +50,15 @@ impl Drop for Database {
 
 const TEMPLATE: &str = "everytick_template";
 
+/// The role of nodes that do not own the tables.
+pub const APP: &str = "everytick_app";
+
+/// The same database for a node that does not own the tables.
+#[must_use]
+pub fn as_app(url: &str) -> String {
+    url.replace("//postgres@", &format!("//{APP}@"))
+}
+
 impl Server {
     /// The server of this process.
     pub fn shared() -> &'static Self {
@@ -77,8 +86,8 @@ impl Server {
                 -c autovacuum_naptime=5s -c log_min_messages=fatal >"$1/log" 2>&1 &
             pid=$!
             if command -v pgbouncer >/dev/null; then
-                printf '[databases]\n* = host=%s\n[pgbouncer]\nlisten_addr =\nunix_socket_dir = %s\nlisten_port = 6432\nauth_type = any\npool_mode = transaction\nmax_client_conn = 1000\ndefault_pool_size = 4\nlogfile = %s/pooler.log\n' "$1" "$1" "$1" >"$1/pooler.ini"
-                sed -i "s|^\\* = host=.*|* = host=$1 user=postgres|" "$1/pooler.ini"
+                printf '[databases]\n* = host=%s\n[pgbouncer]\nlisten_addr =\nunix_socket_dir = %s\nlisten_port = 6432\nauth_type = trust\nauth_file = %s/users\npool_mode = transaction\nmax_client_conn = 1000\ndefault_pool_size = 4\nlogfile = %s/pooler.log\n' "$1" "$1" "$1" "$1" >"$1/pooler.ini"
+                printf '"postgres" ""\n"everytick_app" ""\n' >"$1/users"
                 $as pgbouncer "$1/pooler.ini" >/dev/null 2>&1 &
                 pooler=$!
             fi
@@ -115,6 +124,14 @@ impl Server {
         self.create("template0", false).await
     }
 
+    /// A database with the schema, the test clock and row-level security, but without the days of a template. The store connects with
+    /// [`as_app`].
+    pub async fn protected(&self) -> Database {
+        let database = self.blank().await;
+        prepare(&database.url, true).await;
+        database
+    }
+
     /// A database with the schema, whose clock is the one given to its store.
     pub async fn migrated(&self) -> Database {
         let template_days = self.template.get_or_init(|| self.make_template()).await;
@@ -143,14 +160,7 @@ impl Server {
         sqlx::raw_sql(AssertSqlSafe(format!("create database {TEMPLATE}"))).execute(&mut admin).await.unwrap();
         admin.close().await.unwrap();
         let url = url(&self.folder, TEMPLATE);
-        PostgresStore::migrate(&url).await.unwrap();
-        let mut template = PgConnection::connect(&url).await.unwrap();
-        let clock = "create table test_clock (now bigint not null);
-            insert into test_clock values (0);
-            create or replace function everytick_now() returns bigint language sql volatile
-                as $$ select now from test_clock $$;";
-        sqlx::raw_sql(clock).execute(&mut template).await.unwrap();
-        template.close().await.unwrap();
+        prepare(&url, has_roles()).await;
         // Makes the day tables around the suite's first instant, once for all copies.
         let clock: Arc<dyn WallClock> = Arc::new(crate::ManualClock::at(super::START));
         let store = PostgresStore::connect(&url, options(Some(clock)), super::LIMITS).await.unwrap();
@@ -161,11 +171,13 @@ impl Server {
         days
     }
 
-    /// A store in its own database with the given clock; through the pooler if `EVERYTICK_TEST_POOLER` is set.
+    /// A store in its own database with the given clock; through the pooler if `EVERYTICK_TEST_POOLER` is set, and as a role that
+    /// does not own the tables if `EVERYTICK_TEST_ROLES` is set.
     pub async fn store(&self, clock: Arc<dyn WallClock>, limits: Limits) -> (Arc<PostgresStore>, Database) {
         let database = self.migrated().await;
         let pooled = std::env::var_os("EVERYTICK_TEST_POOLER").is_some();
         let url = if pooled { self.pooled(&database).expect("pgbouncer is installed") } else { database.url.clone() };
+        let url = if has_roles() { as_app(&url) } else { url };
         let options = PostgresOptions { transaction_pooler: pooled, ..options(Some(clock)) };
         let store = PostgresStore::connect(&url, options, limits).await.unwrap();
         (Arc::new(store), database)
@@ -177,6 +189,30 @@ impl Server {
         let socket = self.folder.join(".s.PGSQL.6432");
         socket.exists().then(|| database.url.replace("@localhost/", "@localhost:6432/"))
     }
+}
+
+fn has_roles() -> bool {
+    std::env::var_os("EVERYTICK_TEST_ROLES").is_some()
+}
+
+/// Makes the schema and the test clock, and with `roles` row-level security.
+async fn prepare(url: &str, roles: bool) {
+    /// Roles belong to the whole server.
+    static ROLES: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+    PostgresStore::migrate(url).await.unwrap();
+    let mut clock = "create table test_clock (now bigint not null);
+        insert into test_clock values (0);
+        create or replace function everytick_now() returns bigint language sql volatile
+            as $$ select now from test_clock $$;"
+        .to_owned();
+    if roles {
+        let _alone = ROLES.lock().await;
+        PostgresStore::install_roles(url, APP).await.unwrap();
+        clock.push_str("grant select, update on test_clock to everytick_app, everytick_api, everytick_engine;");
+    }
+    let mut database = PgConnection::connect(url).await.unwrap();
+    sqlx::raw_sql(AssertSqlSafe(clock)).execute(&mut database).await.unwrap();
+    database.close().await.unwrap();
 }
 
 /// Few connections, because many tests run at once.

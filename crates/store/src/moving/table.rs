@@ -197,6 +197,7 @@ pub(crate) const PARTS: [Part; 29] = [
             ("error", Text),
             ("output", Text),
             ("worker", Text),
+            ("tenant", Word),
         ],
     ),
     part("failures", 2, &[("tenant", Word), ("run", Id), ("job", Id), ("error_hash", Long)]),
@@ -319,7 +320,7 @@ pub(crate) const PARTS: [Part; 29] = [
             ("ticks", Bytes),
         ],
     ),
-    part("backfill_runs", 1, &[("run", Id), ("backfill", Id)]),
+    part("backfill_runs", 1, &[("run", Id), ("backfill", Id), ("tenant", Word)]),
     part(
         "tokens",
         1,

@@ -38,7 +38,7 @@ const DOING: &str = "process a backlog";
 /// Edits a job. If it cancels a long backlog, waits for the claims that began before.
 pub(super) async fn edit_job(store: &PostgresStore, tenant: TenantId, actor: &Actor, ask: EditJob) -> Result<Edited> {
     let cancel = ask.cancel;
-    let mut edited = in_tx!(store, "edit the job", tx => edit::edit_job(tx, tenant, actor, ask))?;
+    let mut edited = in_tx!(store.of(tenant), "edit the job", tx => edit::edit_job(tx, tenant, actor, ask))?;
     if edited.backlog && cancel {
         edited.cancelled.extend(cancel_late_claims(store, tenant, actor, edited.job.id).await?);
     }
@@ -52,7 +52,8 @@ pub(super) async fn cancel_job(
     actor: &Actor,
     job: &JobRef,
 ) -> Result<CancelledJob> {
-    let mut cancelled = in_tx!(store, "cancel the runs of a job", tx => cancel::cancel_job(tx, tenant, actor, job))?;
+    let mut cancelled =
+        in_tx!(store.of(tenant), "cancel the runs of a job", tx => cancel::cancel_job(tx, tenant, actor, job))?;
     if cancelled.runs.backlog {
         let late = cancel_late_claims(store, tenant, actor, cancelled.job).await?;
         cancelled.runs.claimed.extend(late);
@@ -94,7 +95,7 @@ pub(super) async fn cancel_late_claims(
 async fn bound(store: &PostgresStore, tenant: TenantId, actor: &Actor, job: JobId) -> Result<Vec<RunId>> {
     const DOING: &str = "cancel late claims";
     claims_end(store).await?;
-    let mut write = store.write(DOING).await?;
+    let mut write = store.of(tenant).write(DOING).await?;
     let done = late_claims(&mut write, tenant, actor, job).await;
     write.finish(done).await
 }

@@ -10,7 +10,7 @@ use everytick_domain::{
 };
 use sqlx::{AssertSqlSafe, Row as _};
 
-use super::{Failed, PostgresStore, open::MIGRATION_LOCK};
+use super::{Failed, PostgresStore, open::MIGRATION_LOCK, roles::Login};
 use crate::Result;
 use crate::tx::Tx as _;
 
@@ -21,7 +21,6 @@ const AHEAD: i64 = 7;
 const BACK: i64 = 1;
 /// A gap of up to this many missing days is filled. After a longer gap, the database starts with new days.
 const GAP_MAX: i64 = 400;
-const LOCK_TIMEOUT_MS: u32 = 1_000;
 
 /// A day, counted from 1970.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -46,6 +45,14 @@ impl Day {
         let date = name.strip_prefix("runs_").filter(|date| date.len() == 8 && date.is_ascii())?;
         let at: DbTime = format!("{}-{}-{}T00:00:00Z", &date[..4], &date[4..6], &date[6..]).parse().ok()?;
         Some(Self::of(at))
+    }
+    /// Whether this is the name of a day's table.
+    pub(super) fn is_table(name: &str) -> bool {
+        Self::from_table(name).is_some()
+    }
+    /// As the functions of the schema take it.
+    fn number(self) -> i32 {
+        i32::try_from(self.0).unwrap_or(i32::MAX)
     }
     /// The ids of the day: from the first up to but not including the second.
     pub(super) fn ids(self) -> (RunId, RunId) {
@@ -102,15 +109,16 @@ impl PostgresStore {
     }
 }
 
-/// Reads which days exist.
+/// Reads which days exist. Leaves out a day without row-level security that a node of an earlier release made: its runs are
+/// addressed by `runs`, until [`make`] has protected it.
 pub(super) async fn look(store: &PostgresStore) -> Result<Days> {
     const DOING: &str = "read the day tables";
     let mut read = store.read(DOING).await?;
     let found = read.fetch_all(query!("days/days")).await?;
     let mut days = Days::default();
     for row in &found {
-        let (name, going): (String, bool) = (row.try_get("name").failed(DOING)?, row.try_get("going").failed(DOING)?);
-        if let Some(day) = Day::from_table(&name).filter(|_| !going) {
+        let (name, usable): (String, bool) = (row.try_get("name").failed(DOING)?, row.try_get("usable").failed(DOING)?);
+        if let Some(day) = Day::from_table(&name).filter(|_| usable) {
             days.0.insert(day, name);
         }
     }
@@ -165,25 +173,18 @@ pub(super) fn first_kept(now: DbTime, oldest: Option<RunId>) -> RunId {
 
 async fn make_one(store: &PostgresStore, day: Day) -> Result<()> {
     const DOING: &str = "create a day table";
-    let ((low, high), table) = (day.ids(), day.table());
     let mut write = store.write(DOING).await?;
     write.execute(query!("setup/migration_lock", MIGRATION_LOCK)).await?;
-    let text = sql!("days/day_make").replace("runs_of_the_day", &table);
-    let text = text.replace("'low'", &format!("'{}'", low.uuid())).replace("'high'", &format!("'{}'", high.uuid()));
-    let text = text.replace("'lock_timeout_ms'", &LOCK_TIMEOUT_MS.to_string());
-    match sqlx::raw_sql(AssertSqlSafe(text)).execute(&mut *write.tx).await {
-        // Another node was first.
-        Err(error) if matches!(super::code(&error).as_deref(), Some("42P07" | "42P17")) => Ok(()),
-        made => {
-            made.failed(DOING)?;
-            write.commit().await
-        }
-    }
+    write.execute(query!("days/day_make", day.number())).await?;
+    write.commit().await
 }
 
 /// Detaches a day. Afterwards every transaction that could write into the day has ended, and none can begin.
 pub(super) async fn detach(store: &PostgresStore, day: Day) -> Result<()> {
     const DOING: &str = "detach a day table";
+    if store.login == Login::App {
+        return detach_by_function(store, day).await;
+    }
     let table = day.table();
     // Not in a transaction: the server itself uses two transactions, and waits for readers in between without blocking
     // other sessions.
@@ -199,23 +200,24 @@ pub(super) async fn detach(store: &PostgresStore, day: Day) -> Result<()> {
     Ok(())
 }
 
+/// The same for a role that does not own the tables, which may detach only with a function. A function cannot detach
+/// concurrently: other statements on `runs` wait for it, and it waits for readers, for up to 250 ms. Then it fails.
+async fn detach_by_function(store: &PostgresStore, day: Day) -> Result<()> {
+    let mut write = store.write_slow("detach a day table").await?;
+    write.execute(query!("days/day_detach", day.number())).await?;
+    write.commit().await
+}
+
 /// Attaches a detached day again.
 pub(super) async fn attach(store: &PostgresStore, day: Day) -> Result<()> {
-    const DOING: &str = "reattach a day table";
-    let ((low, high), table) = (day.ids(), day.table());
-    let (low, high) = (low.uuid(), high.uuid());
-    let text = format!("alter table runs attach partition {table} for values from ('{low}') to ('{high}')");
-    let mut write = store.write(DOING).await?;
-    sqlx::raw_sql(AssertSqlSafe(text)).execute(&mut *write.tx).await.failed(DOING)?;
-    write.commit().await
+    make_one(store, day).await
 }
 
 /// Drops the table of a detached day.
 pub(super) async fn drop_detached(store: &PostgresStore, day: Day) -> Result<()> {
     const DOING: &str = "drop a day table";
     let mut write = store.write(DOING).await?;
-    let text = AssertSqlSafe(format!("drop table if exists {}", day.table()));
-    sqlx::raw_sql(text).execute(&mut *write.tx).await.failed(DOING)?;
+    write.execute(query!("days/day_drop", day.number())).await?;
     write.commit().await
 }
 
@@ -228,14 +230,22 @@ pub(super) async fn half_dropped(store: &PostgresStore) -> Result<Vec<Day>> {
     drop(read);
     let mut days = Vec::new();
     for row in &found {
-        let (name, attached): (String, bool) =
-            (row.try_get("name").failed(DOING)?, row.try_get("attached").failed(DOING)?);
+        let flag = |name| row.try_get::<bool, _>(name).failed(DOING);
+        let (name, attached, usable): (String, bool, bool) =
+            (row.try_get("name").failed(DOING)?, flag("attached")?, flag("usable")?);
         let Some(day) = Day::from_table(&name) else { continue };
-        if attached {
+        if attached && store.login == Login::App {
+            detach_by_function(store, day).await?;
+        } else if attached {
             let text = format!("alter table runs detach partition {} finalize", day.table());
             sqlx::raw_sql(AssertSqlSafe(text)).execute(&store.pool).await.failed(DOING)?;
         }
-        days.push(day);
+        if usable {
+            days.push(day);
+        } else if let Err(error) = attach(store, day).await {
+            // A node of an earlier release made it. Attaching protects it, and the next prune detaches it again.
+            tracing::warn!(%error, day = day.table(), "could not protect a detached day; trying again later");
+        }
     }
     Ok(days)
 }

@@ -82,6 +82,7 @@ mod page;
 mod probe;
 mod queue;
 mod record;
+mod roles;
 mod rows;
 mod settle;
 mod verbs;
@@ -92,9 +93,9 @@ use std::{
     time::Duration,
 };
 
-use everytick_domain::{partition::PARTITIONS, time::DbTime};
+use everytick_domain::{ids::TenantId, partition::PARTITIONS, time::DbTime};
 use sqlx::{
-    PgConnection, PgPool, Postgres, SqlStr, Transaction,
+    PgConnection, PgPool, Postgres, Transaction,
     postgres::{PgListener, PgNotification, PgRow},
 };
 
@@ -108,6 +109,8 @@ use crate::{
 
 use db_tx::Failed;
 pub use open::PostgresOptions;
+pub use roles::RolesInstalled;
+use roles::{Form, Login};
 
 // The names under which the code in `both/` knows this database.
 type Db = Postgres;
@@ -119,6 +122,7 @@ type DbRow = PgRow;
 pub struct PostgresStore {
     pool: PgPool,
     gate: Gate,
+    login: Login,
     begin: Arc<Begin>,
     limit: limit::CallLimit,
     /// The version of the zone data with which this node plans.
@@ -169,22 +173,23 @@ impl JobHints {
     }
 }
 
-/// The statements that begin transactions. They set the timeouts that the role does not have.
+/// The statements that begin transactions. They set the timeouts that the role does not have, and become the role that a
+/// transaction needs; see `roles`.
 struct Begin {
-    write: SqlStr,
+    write: Form,
     /// For claims from a queue.
-    claim: SqlStr,
+    claim: Form,
     /// The same, with a short lock timeout for rows.
-    claim_brief: SqlStr,
+    claim_brief: Form,
     /// For batches of ticks, settlements and claims.
-    hot: SqlStr,
+    hot: Form,
     /// For batches whose rows another session may have locked: with a short lock timeout for rows.
-    brief: SqlStr,
-    read: SqlStr,
+    brief: Form,
+    read: Form,
     /// For reading thousands of jobs.
-    load: SqlStr,
+    load: Form,
     /// For long background work: moving last runs before a day's table is dropped.
-    slow: SqlStr,
+    slow: Form,
 }
 
 /// A clock that a test sets. It is written to the table `test_clock`, which `everytick_now()` of the test database
@@ -225,6 +230,7 @@ impl PostgresStore {
         Self {
             pool: options.connect_lazy_with(self.pool.connect_options().as_ref().clone()),
             gate: Gate::of(connections_max),
+            login: self.login,
             begin: self.begin.clone(),
             limit: self.limit,
             transaction_pooler: self.transaction_pooler,
@@ -247,9 +253,15 @@ impl PostgresStore {
         open::unverified_host(url)
     }
 
-    /// Only migrates the schema.
+    /// Only migrates the schema. The URL is the owner's.
     pub async fn migrate(url: &str) -> Result<()> {
-        open::migrate_only(url).await
+        open::migrate_only(url, None).await.map(drop)
+    }
+
+    /// Migrates the schema, and prepares the role `app` for nodes that do not own the tables: row-level security then separates
+    /// tenants. The URL is the owner's, without a transaction pooler.
+    pub async fn install_roles(url: &str, app: &str) -> Result<RolesInstalled> {
+        open::migrate_only(url, Some(app)).await.map(Option::unwrap_or_default)
     }
 
     /// Listens for changes of jobs on a connection of its own. Only a hint. `None` behind a transaction pooler, where
@@ -278,42 +290,38 @@ impl PostgresStore {
 
     /// Begins a write transaction. Dropped without a commit, even during a statement, it rolls back.
     async fn write(&self, doing: &'static str) -> Result<DbTx> {
-        self.begin(&self.begin.write, doing).await
+        self.begin(&self.begin.write, None, doing).await
     }
 
     /// Begins a write transaction for a batch. Its statements are planned once per connection.
     async fn write_batch(&self, doing: &'static str) -> Result<DbTx> {
-        self.begin(&self.begin.hot, doing).await
+        self.begin(&self.begin.hot, None, doing).await
     }
 
     /// Begins a write transaction for a batch that waits for a locked row no longer than `row_lock_timeout`. The caller
     /// then repeats the batch without the locked rows; see [`is_locked`].
     async fn write_brief(&self, doing: &'static str) -> Result<DbTx> {
-        self.begin(&self.begin.brief, doing).await
-    }
-
-    /// Begins a claim from a queue. Its statements read in index order.
-    async fn write_in_order(&self, brief: bool, doing: &'static str) -> Result<DbTx> {
-        let begin = if brief { &self.begin.claim_brief } else { &self.begin.claim };
-        self.begin(begin, doing).await
+        self.begin(&self.begin.brief, None, doing).await
     }
 
     /// Begins a write transaction for long background work.
     async fn write_slow(&self, doing: &'static str) -> Result<DbTx> {
-        self.begin(&self.begin.slow, doing).await
+        self.begin(&self.begin.slow, None, doing).await
     }
 
     /// Begins a read of one snapshot.
     async fn read(&self, doing: &'static str) -> Result<DbTx> {
-        self.begin(&self.begin.read, doing).await
+        self.begin(&self.begin.read, None, doing).await
     }
 
     /// Begins a read of many jobs in one snapshot.
     async fn read_many(&self, doing: &'static str) -> Result<DbTx> {
-        self.begin(&self.begin.load, doing).await
+        self.begin(&self.begin.load, None, doing).await
     }
 
-    async fn begin(&self, text: &SqlStr, doing: &'static str) -> Result<DbTx> {
+    /// Begins a transaction of a tenant, or of the installation.
+    async fn begin(&self, form: &Form, tenant: Option<TenantId>, doing: &'static str) -> Result<DbTx> {
+        let text = form.text(tenant);
         let admission = self.gate.enter(doing).await?;
         self.write_clock(doing).await?;
         let mut stale = 0;

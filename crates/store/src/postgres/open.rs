@@ -8,15 +8,16 @@ use everytick_domain::{
     wrong_input::os_error,
 };
 use sqlx::{
-    AssertSqlSafe, ConnectOptions as _, Connection as _, PgConnection, Row as _, SqlSafeStr as _, SqlStr,
+    AssertSqlSafe, ConnectOptions as _, Connection as _, PgConnection, Row as _,
     postgres::{PgConnectOptions, PgPoolOptions, PgRow, PgSslMode},
+    query_scalar,
 };
 use uuid::Uuid;
 
 use super::{
-    Begin, Failed, Gate, PostgresStore, compact, days, is_locked,
+    Begin, Failed, Form, Gate, Login, PostgresStore, RolesInstalled, compact, days, is_locked,
     limit::{self, CallLimit},
-    moving, rows,
+    moving, roles, rows,
 };
 use crate::tx::{SharedTx as _, Tx as _};
 use crate::{Limits, Result, StoreError, migrations::POSTGRES};
@@ -92,7 +93,7 @@ pub(super) async fn connect_unfinished(url: &str, options: PostgresOptions, limi
     if options.transaction_pooler {
         connect = connect.statement_cache_capacity(0);
     }
-    migrate(&mut first(&connect).await?).await?;
+    let login = prepare(&connect).await?;
     // Shorter than the time after which a caller that waits for a connection gives up.
     let (limit, silent_after) = (CallLimit::of(&options), options.statement_timeout / 2);
     let pool = PgPoolOptions::new()
@@ -103,10 +104,11 @@ pub(super) async fn connect_unfinished(url: &str, options: PostgresOptions, limi
         .connect_with(connect)
         .await
         .failed(DOING)?;
-    let begin = begin(&pool, &options).await?;
+    let begin = begin(&pool, &options, login).await?;
     let store = PostgresStore {
         pool,
         gate: Gate::open(),
+        login,
         begin: begin.into(),
         limit,
         zone_data: options.zone_data,
@@ -123,6 +125,7 @@ pub(super) async fn connect_unfinished(url: &str, options: PostgresOptions, limi
         clock: options.clock.map(|clock| super::TestClock { clock, written: Default::default() }.into()),
     };
     days::make(&store).await?;
+    roles::check_tables(&store).await?;
     refuse_earlier(&store).await?;
     replan(&store).await?;
     Ok(store)
@@ -133,13 +136,10 @@ pub(super) async fn connect_read_only(url: &str) -> Result<PostgresStore> {
     let options = PostgresOptions { connections_max: 1, transaction_pooler: true, ..PostgresOptions::default() };
     let connect = parse(url)?.statement_cache_capacity(0);
     let mut connection = first(&connect).await?;
-    match sqlx::raw_sql(sql!("setup/migrated")).fetch_all(&mut connection).await {
-        Ok(found) => steps_made(&found)?,
-        Err(sqlx::Error::Database(answer)) if answer.code().as_deref() == Some("42P01") => {
-            return Err(StoreError::Unusable("the database contains no everytick data".to_owned()));
-        }
-        Err(error) => return Err(error).failed(DOING),
-    };
+    let login = Login::of(&mut connection).await?;
+    if steps(&mut connection, login).await? == 0 {
+        return Err(StoreError::Unusable("the database contains no everytick data".to_owned()));
+    }
     connection.close().await.failed(DOING)?;
     let pool = PgPoolOptions::new()
         .max_connections(options.connections_max)
@@ -148,12 +148,11 @@ pub(super) async fn connect_read_only(url: &str) -> Result<PostgresStore> {
         .connect_with(connect)
         .await
         .failed(DOING)?;
-    let read = begin(&pool, &options).await?.read;
-    let [write, claim, claim_brief, hot, brief, slow, load] = [(); 7].map(|()| read.clone());
-    let begin = Begin { write, claim, claim_brief, hot, brief, slow, load, read };
+    let begin = read_only(begin(&pool, &options, login).await?);
     Ok(PostgresStore {
         pool,
         gate: Gate::open(),
+        login,
         begin: begin.into(),
         limit: CallLimit::of(&options),
         zone_data: options.zone_data,
@@ -169,6 +168,13 @@ pub(super) async fn connect_read_only(url: &str) -> Result<PostgresStore> {
         #[cfg(feature = "conformance")]
         clock: None,
     })
+}
+
+/// The same, with reads instead of writes.
+fn read_only(begin: Begin) -> Begin {
+    let read = begin.read;
+    let [write, claim, claim_brief, hot, brief, slow, load] = [(); 7].map(|()| read.clone());
+    Begin { write, claim, claim_brief, hot, brief, slow, load, read }
 }
 
 /// A move from SQLite may have brought the tokens and the secrets, so the first of them was not created here.
@@ -231,10 +237,60 @@ fn zoned_job(row: &PgRow) -> Option<Uuid> {
     }
 }
 
-pub(super) async fn migrate_only(url: &str) -> Result<()> {
+/// With `app`, also prepares that role.
+pub(super) async fn migrate_only(url: &str, app: Option<&str>) -> Result<Option<RolesInstalled>> {
     let mut connection = first(&parse(url)?).await?;
+    refuse_app(&mut connection).await?;
     migrate(&mut connection).await?;
-    connection.close().await.failed(DOING)
+    let installed = match app {
+        Some(app) => Some(roles::install(&mut connection, app).await?),
+        None => None,
+    };
+    connection.close().await.failed(DOING)?;
+    Ok(installed)
+}
+
+/// Refuses the role of the nodes for what only the owner may do.
+pub(super) async fn refuse_app(connection: &mut PgConnection) -> Result<()> {
+    match Login::of(connection).await? {
+        Login::Owner => Ok(()),
+        Login::App => Err(StoreError::Unusable(
+            "this needs the owner of the tables, but the URL names the role of the nodes; use the owner's URL"
+                .to_owned(),
+        )),
+    }
+}
+
+/// Connects for the first time: migrates the schema if the role owns it, and otherwise checks that it has the steps that this
+/// release needs.
+async fn prepare(connect: &PgConnectOptions) -> Result<Login> {
+    let mut connection = first(connect).await?;
+    let login = Login::of(&mut connection).await?;
+    if login == Login::Owner {
+        migrate(&mut connection).await?;
+        return Ok(login);
+    }
+    let (has, needed) = (steps(&mut connection, login).await?, POSTGRES.len() as i32);
+    if has < needed {
+        return Err(StoreError::Unusable(format!(
+            "the schema is at step {has}, and this release needs step {needed}; run `everytick migrate` with the owner's URL"
+        )));
+    }
+    Ok(login)
+}
+
+/// The last step of the schema; 0 if there is none. As one simple query, which also a pooler sends to one connection.
+async fn steps(connection: &mut PgConnection, login: Login) -> Result<i32> {
+    let role = if login == Login::App { roles::AS_ENGINE } else { "" };
+    let begin = AssertSqlSafe(format!("begin isolation level repeatable read read only{role}"));
+    let mut read = connection.begin_with(begin).await.failed(DOING)?;
+    let found = sqlx::raw_sql(sql!("setup/migrated")).fetch_all(&mut *read).await;
+    read.rollback().await.failed(DOING)?;
+    match found {
+        Ok(found) => steps_made(&found),
+        Err(sqlx::Error::Database(answer)) if answer.code().as_deref() == Some("42P01") => Ok(0),
+        Err(error) => Err(error).failed(DOING),
+    }
 }
 
 pub(super) fn parse(url: &str) -> Result<PgConnectOptions> {
@@ -276,7 +332,7 @@ pub(super) async fn first(options: &PgConnectOptions) -> Result<PgConnection> {
 
 /// A transaction pooler loses session settings, so the timeouts come from the role or are set in each transaction. A
 /// day's new table has no statistics: without `enable_seqscan = off` the planner would scan it.
-async fn begin(pool: &sqlx::PgPool, options: &PostgresOptions) -> Result<Begin> {
+async fn begin(pool: &sqlx::PgPool, options: &PostgresOptions, login: Login) -> Result<Begin> {
     // As a simple query: outside a transaction, a pooler might send the parts of a prepared statement to different
     // connections.
     let row = sqlx::raw_sql(sql!("setup/timeouts")).fetch_one(pool).await.failed(DOING)?;
@@ -309,8 +365,7 @@ async fn begin(pool: &sqlx::PgPool, options: &PostgresOptions) -> Result<Begin> 
     if options.transaction_pooler {
         settings.push_str("; deallocate all");
     }
-    let begin =
-        |how: &str, more: &str| -> SqlStr { AssertSqlSafe(format!("begin {how}{settings}{more}")).into_sql_str() };
+    let begin = |how: &str, more: &str| -> Form { login.form(format!("begin {how}{settings}{more}")) };
     let slow = SLOW_TIMEOUT.as_millis();
     let patience = |limit: Duration| format!("; set local lock_timeout = {}", limit.as_millis().max(1));
     let (brief, in_line) = (patience(options.row_lock_timeout), patience(options.row_lock_timeout * 4));
@@ -339,26 +394,29 @@ async fn begin(pool: &sqlx::PgPool, options: &PostgresOptions) -> Result<Begin> 
 
 /// A statement that changes a table waits this long for its lock. Meanwhile all other statements on the table queue
 /// behind it.
-const STEP_LOCK_TIMEOUT: Duration = Duration::from_secs(1);
+pub(super) const STEP_LOCK_TIMEOUT: Duration = Duration::from_secs(1);
 /// The pause before the next attempt, in which the queued statements proceed.
 const STEP_PAUSE: Duration = Duration::from_secs(1);
 /// The start fails after this many attempts. A session such as `pg_dump` may keep its locks for long.
-const STEP_TRIES: u32 = 60;
+pub(super) const STEP_TRIES: u32 = 60;
 
 /// Migrates the schema. If another session has locked a table, it releases its locks and tries again: the statements of
 /// live nodes must not queue behind it.
 async fn migrate(connection: &mut PgConnection) -> Result<()> {
-    let mut tries = 0;
+    let mut tries = 1;
     loop {
-        tries += 1;
         match migrate_once(connection).await {
-            Err(error) if is_locked(&error) && tries < STEP_TRIES => {
-                tracing::info!(%error, tries, "a table is locked; retrying the schema migration");
-                tokio::time::sleep(STEP_PAUSE).await;
-            }
+            Err(error) if is_locked(&error) && tries < STEP_TRIES => pause(&mut tries, "the schema migration").await,
             done => return done,
         }
     }
+}
+
+/// Waits before a step is repeated that found a table locked by another session.
+pub(super) async fn pause(tries: &mut u32, what: &str) {
+    tracing::info!(tries, "a table is locked; retrying {what}");
+    *tries += 1;
+    tokio::time::sleep(STEP_PAUSE).await;
 }
 
 /// Migrates in one transaction, under an advisory lock that ends with it. Steps of a newer release are accepted if they
@@ -385,6 +443,9 @@ async fn migrate_in(tx: &mut PgConnection) -> Result<()> {
     sqlx::raw_sql(sql!("setup/migration_table")).execute(&mut *tx).await.failed(DOING)?;
     let found = query!("setup/migrated").persistent(false).fetch_all(&mut *tx).await.failed(DOING)?;
     let has = steps_made(&found)?;
+    if has == POSTGRES.len() as i32 {
+        return Ok(());
+    }
     for (number, step) in (1..).zip(&POSTGRES).filter(|(number, _)| *number > has) {
         sqlx::raw_sql(step.text).execute(&mut *tx).await.failed(DOING)?;
         query!("setup/migrated_step", number, step.name, step.works_from)
@@ -392,6 +453,18 @@ async fn migrate_in(tx: &mut PgConnection) -> Result<()> {
             .execute(&mut *tx)
             .await
             .failed(DOING)?;
+    }
+    protect_new(tx).await
+}
+
+/// If row-level security is installed, extends it to tables that this transaction has created.
+pub(super) async fn protect_new(tx: &mut PgConnection) -> Result<()> {
+    const DOING: &str = "protect new tables";
+    let installed: bool =
+        query_scalar(sql!("roles/installed")).persistent(false).fetch_one(&mut *tx).await.failed(DOING)?;
+    if installed {
+        sqlx::raw_sql(sql!("roles/protect_new")).execute(&mut *tx).await.failed(DOING)?;
+        sqlx::raw_sql(sql!("roles/grants")).execute(&mut *tx).await.failed(DOING)?;
     }
     Ok(())
 }

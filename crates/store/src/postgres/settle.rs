@@ -197,6 +197,7 @@ async fn put_back(
         let Some(requeue) = settlement.verdict.requeue(now) else { continue };
         if let Some(outcome) = requeue.attempt {
             attempts.run.push(run.uuid());
+            attempts.tenant.push(row.try_get("tenant").failed(DOING)?);
             attempts.attempt.push(row.try_get("attempt").failed(DOING)?);
             attempts.fence.push(fence.raw());
             attempts.node.push(row.try_get("node").failed(DOING)?);
@@ -281,6 +282,7 @@ struct Attempts {
     error: Vec<Option<String>>,
     output: Vec<Option<String>>,
     worker: Vec<Option<String>>,
+    tenant: Vec<i32>,
 }
 
 impl Attempts {
@@ -300,7 +302,8 @@ impl Attempts {
                 self.outcome,
                 self.error,
                 self.output,
-                self.worker
+                self.worker,
+                self.tenant
             ))
             .await?;
         Ok(())

@@ -172,3 +172,9 @@ pub(super) async fn end_claims(tx: &mut DbTx, runs: &[RunId]) -> Result<()> {
 pub(super) async fn leave_steps(tx: &mut DbTx, runs: &[RunId]) -> Result<()> {
     flow_runs::leave_steps(tx, &rows::run_ids(runs)).await
 }
+
+/// A function of the schema: the role of a node that does not own the tables may not delete audit rows.
+pub(super) async fn prune_audit(tx: &mut DbTx, before: DbTime, limit: usize) -> Result<u64> {
+    let gone: i64 = tx.scalar(query!("audit/prune_audit", before.millis(), rows::limit(limit))).await?;
+    Ok(gone.unsigned_abs())
+}

@@ -19,7 +19,7 @@ use crate::tx::{Tx as _, cancel, edit, in_tx};
 use crate::{Actor, BacklogAction, BacklogStep, CancelledJob, EditJob, Edited, JobRef, Result};
 
 pub(super) async fn edit_job(store: &SqliteStore, tenant: TenantId, actor: &Actor, edit: EditJob) -> Result<Edited> {
-    in_tx!(store, "edit the job", tx => edit::edit_job(tx, tenant, actor, edit))
+    in_tx!(store.of(tenant), "edit the job", tx => edit::edit_job(tx, tenant, actor, edit))
 }
 
 pub(super) async fn cancel_job(
@@ -28,7 +28,7 @@ pub(super) async fn cancel_job(
     actor: &Actor,
     job: &JobRef,
 ) -> Result<CancelledJob> {
-    in_tx!(store, "cancel the runs of a job", tx => cancel::cancel_job(tx, tenant, actor, job))
+    in_tx!(store.of(tenant), "cancel the runs of a job", tx => cancel::cancel_job(tx, tenant, actor, job))
 }
 
 /// Marks the waiting runs of a job, and begins the lot of those that begin to wait later.

@@ -70,7 +70,7 @@ use std::{
     sync::{Arc, atomic::AtomicBool},
 };
 
-use everytick_domain::time::DbTime;
+use everytick_domain::{ids::TenantId, time::DbTime};
 use sqlx::{Sqlite, SqliteConnection, SqlitePool, Transaction, sqlite::SqliteRow};
 
 use crate::{
@@ -188,6 +188,17 @@ impl SqliteStore {
     }
     async fn write_slow(&self, doing: &'static str) -> Result<DbTx> {
         self.write(doing).await
+    }
+
+    /// A file has none: one process uses it alone.
+    #[expect(clippy::unused_self, reason = "the other database knows it from its store")]
+    const fn has_row_level_security(&self) -> bool {
+        false
+    }
+
+    /// For calls of a tenant. A file has no row-level security.
+    fn of(&self, _: impl Into<Option<TenantId>>) -> &Self {
+        self
     }
 
     /// No call has a time limit: a file always answers.

@@ -116,7 +116,9 @@ pub(super) async fn insert_backfilled(tx: &mut DbTx, row: &StoredProgress, job: 
     let key = spec.key_of(payload);
     let queued = |run: &RunId| Queued { run: *run, priority: spec.priority, key: key.as_deref() };
     record::wait(tx, &inserted.iter().map(queued).collect::<Vec<_>>()).await?;
-    tx.execute(query!("backfills/backfill_runs_add", rows::run_ids(inserted), backfill)).await.map(drop)
+    tx.execute(query!("backfills/backfill_runs_add", rows::run_ids(inserted), backfill, job.tenant.raw()))
+        .await
+        .map(drop)
 }
 
 pub(super) async fn insert_calendar_uses(tx: &mut DbTx, tenant: TenantId, uses: &[(JobId, &str)]) -> Result<()> {
@@ -144,4 +146,8 @@ pub(super) async fn end_claims(tx: &mut DbTx, runs: &[RunId]) -> Result<()> {
 }
 pub(super) async fn leave_steps(tx: &mut DbTx, runs: &[RunId]) -> Result<()> {
     flow_runs::leave_steps(tx, runs.iter().copied()).await
+}
+
+pub(super) async fn prune_audit(tx: &mut DbTx, before: DbTime, limit: usize) -> Result<u64> {
+    tx.execute(query!("audit/prune_audit", before.millis(), rows::limit(limit))).await
 }

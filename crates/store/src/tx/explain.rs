@@ -37,7 +37,7 @@ pub trait ExplainTx: FlowTx {
     /// The newest audit rows about a job, a run or another subject; at most `limit`.
     async fn audit_of(&mut self, tenant: TenantId, subject: &str, limit: usize) -> Result<Vec<AuditRecord>>;
     /// The attempts of a run after which the run continued, in order.
-    async fn attempts_of(&mut self, run: RunId) -> Result<Vec<AttemptRecord>>;
+    async fn attempts_of(&mut self, tenant: TenantId, run: RunId) -> Result<Vec<AttemptRecord>>;
     /// The newest runs of a job with ids from `low` to before `high` that are not skips; at most `limit`. Reads a
     /// bounded number of rows.
     async fn runs_between(
@@ -238,7 +238,7 @@ async fn add_waiting<T: ExplainTx + ?Sized>(
     let now = facts.now;
     let Some(job) = facts.job.clone() else { return Ok(()) };
     if run.attempt > 0 {
-        facts.attempts = tx.attempts_of(run.id).await?.into_iter().map(attempt).collect();
+        facts.attempts = tx.attempts_of(tenant, run.id).await?.into_iter().map(attempt).collect();
     }
     facts.is_cancelling = tx.backlog_action(job.id).await? == Some(BacklogAction::Cancel);
     if job.spec.in_progress_max().is_some() {

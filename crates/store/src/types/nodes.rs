@@ -185,6 +185,8 @@ pub struct Cluster {
     pub nodes: Vec<NodeRecord>,
     /// Every partition, in order.
     pub partitions: Vec<PartitionRecord>,
+    /// Whether the database separates tenants for the node that read this.
+    pub row_level_security: bool,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -29,16 +29,16 @@ impl QueueStore for DbStore {
         self.writes(claim::claim_queue(self, ask)).await
     }
     async fn beat_claim(&self, tenant: TenantId, run: RunId, fence: Fence, lease: Span) -> Result<ClaimBeat> {
-        in_tx!(self, "extend a worker's claim", tx => queue::beat_claim(tx, tenant, run, fence, lease))
+        in_tx!(self.of(tenant), "extend a worker's claim", tx => queue::beat_claim(tx, tenant, run, fence, lease))
     }
     async fn log_claim(&self, tenant: TenantId, run: RunId, fence: Fence, part: LogPart<'_>) -> Result<bool> {
-        in_tx!(self, "append to a worker's log", tx => queue::log_claim(tx, tenant, run, fence, part))
+        in_tx!(self.of(tenant), "append to a worker's log", tx => queue::log_claim(tx, tenant, run, fence, part))
     }
     async fn claim_log(&self, tenant: TenantId, run: RunId) -> Result<Option<String>> {
-        in_read!(self, "read a worker's log", tx => claim_log(tx, tenant, run))
+        in_read!(self.of(tenant), "read a worker's log", tx => claim_log(tx, tenant, run))
     }
     async fn load_claims(&self, tenant: TenantId, runs: &[RunId]) -> Result<Vec<LoadedClaim>> {
-        in_read!(self, "read workers' claims", tx => open_claims::load_claims(self, tx, tenant, runs))
+        in_read!(self.of(tenant), "read workers' claims", tx => open_claims::load_claims(self, tx, tenant, runs))
     }
     async fn succeed(&self, tenant: TenantId, done: &[Success]) -> Result<Vec<Option<JobId>>> {
         self.writes(succeed::succeed(self, tenant, done)).await
@@ -55,13 +55,13 @@ impl QueueStore for DbStore {
         from: Option<&str>,
         limit: usize,
     ) -> Result<Page<QueueRecord, String>> {
-        in_read!(self, "list queues", tx => list_queues(tx, tenant, from, limit))
+        in_read!(self.of(tenant), "list queues", tx => list_queues(tx, tenant, from, limit))
     }
     async fn note_asked(&self, tenant: TenantId, queue: &str, worker: &str) -> Result<bool> {
-        in_tx!(self, "note that a worker asked", tx => asked::note(tx, tenant, queue, worker))
+        in_tx!(self.of(tenant), "note that a worker asked", tx => asked::note(tx, tenant, queue, worker))
     }
     async fn set_queue(&self, tenant: TenantId, actor: &Actor, name: &str, limits: QueueLimits) -> Result<()> {
-        in_tx!(self, "set queue limits", tx => queue::set_queue(tx, tenant, actor, name, limits))
+        in_tx!(self.of(tenant), "set queue limits", tx => queue::set_queue(tx, tenant, actor, name, limits))
     }
     async fn supersede_in_queues(&self, limit: usize) -> Result<Vec<RunId>> {
         self.writes(previous::supersede_in_queues(self, limit)).await

@@ -38,6 +38,7 @@ pub(crate) fn name(url: &str) -> Result<String> {
 /// Checks whether the marked move may use this database, and how far it is. Writes nothing, not even the schema.
 pub(crate) async fn look(url: &str, mark: Option<&MoveMark>) -> Result<Option<Begun>> {
     let mut connection = open::first(&open::parse(url)?).await?;
+    open::refuse_app(&mut connection).await?;
     let begin = "begin isolation level repeatable read read only; deallocate all";
     let mut read = connection.begin_with(begin).await.failed(DOING)?;
     let begun = if has_table(&mut read, "schema_steps").await? { admit(&mut read, mark).await } else { Ok(None) };
@@ -89,6 +90,7 @@ async fn begin_in(write: &mut DbTx, mark: &MoveMark, source: &str, first_run: Op
         return Ok(begun);
     }
     sqlx::raw_sql(sql!("move/move_tables")).execute(&mut *write.tx).await.failed(DOING)?;
+    open::protect_new(&mut write.tx).await?;
     // The tables of the days before and after now exist in any case.
     let days_from = days::first_kept(write.read_clock().await?, first_run);
     write

@@ -55,7 +55,7 @@ async fn claim_once(
         one_by_one,
     };
     // The lock on a queue's limits cannot be skipped: the second attempt waits for it with the full timeout.
-    let mut write = store.write_in_order(!skip_locked, CLAIMING).await?;
+    let mut write = store.of(ask.tenant).write_in_order(!skip_locked, CLAIMING).await?;
     let done = claim_in(store, &mut write, ask, &mut look).await;
     write.finish(done).await
 }

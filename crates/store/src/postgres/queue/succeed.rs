@@ -32,7 +32,7 @@ pub(super) async fn succeed(store: &PostgresStore, tenant: TenantId, done: &[Suc
 }
 
 async fn end(store: &PostgresStore, tenant: TenantId, done: &[Success]) -> Result<HashMap<RunId, JobId>> {
-    let mut write = store.write_brief(DOING).await?;
+    let mut write = store.of(tenant).write_brief(DOING).await?;
     let done = end_in(store, &mut write, tenant, done).await;
     // Rolled back before the slower statements begin on another connection, which skips locked rows.
     write.finish(done).await

@@ -20,6 +20,7 @@ mod old_claims;
 mod plans;
 mod queues;
 mod races;
+mod rls;
 mod schema;
 mod secrets;
 mod server;

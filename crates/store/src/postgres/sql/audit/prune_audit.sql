@@ -1,3 +1,3 @@
--- Removes the audit rows older than $1 among the oldest $2. Primary key: audit.
--- Reads no other rows: ids increase with time.
-delete from audit where id in (select id from (select id, at from audit order by id limit $2) as oldest where at < $1);
+-- Removes the audit rows older than $1 among the oldest $2, and returns how many. Primary key: audit.
+-- The function refuses rows of the last 30 days, except for the owner.
+select everytick_prune_audit($1, $2);

@@ -13,4 +13,4 @@ with made as (
     select id, $4, $3, $7, $8, $5, true, false, 0, $9, $10, $11
       from made
 )
-insert into backfill_runs (run, backfill) select id, $12 from made;
+insert into backfill_runs (run, backfill, tenant) select id, $12, $3 from made;

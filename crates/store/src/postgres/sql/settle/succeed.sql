@@ -2,9 +2,10 @@
 -- Primary keys: worker_claims, the day's table. Index: job_parents_parent. Arrays: $2 run, $3 fence, $4 output (empty: none).
 -- A run without output keeps its log as the output. Leaves out a run with both, and one whose log exceeds 65,536 bytes: the caller
 -- joins and cuts them. Returns the ended runs, their jobs, and whether a flow may follow.
--- `limit`, `coalesce` and `any` leave the planner no other way.
+-- `limit`, `coalesce` and `any` leave the planner no other way. `place` is converted before it is compared: an operand that can
+-- fail would be compared after the row-level security of each row, and not by the key.
 with locked as materialized (
-    select s.place, c.log
+    select s.place::integer as place, c.log
       from unnest($2::uuid[]) with ordinality as s (id, place)
      cross join lateral (
             select log from worker_claims
@@ -18,8 +19,7 @@ with locked as materialized (
      where r.id = any (array[($2::uuid[])[h.place]]) and r.state = 1 and r.fence = ($3::bigint[])[h.place]
     returning r.id, r.job,
               r.flow is not null
-              or (select exists (select 1 from job_parents))
-                 and coalesce((select true from job_parents p where p.parent = r.job limit 1), false) as steps
+              or coalesce((select true from job_parents p where p.parent = r.job limit 1), false) as steps
 ), gone as (
     delete from worker_claims c using ended e where c.run = e.id
 )

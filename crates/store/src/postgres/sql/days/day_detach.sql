@@ -1,0 +1,2 @@
+-- Detaches the table of day $1 (days since 1970). Scans no table.
+select everytick_detach_day(date '1970-01-01' + $1::integer);
