@@ -4,7 +4,12 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use anyhow::Context;
 use everytick_api::{Api, Auth, Batches, Hosts, InFlight, Listener, ServerLimits, Status};
-use everytick_domain::{access::RunKey, ids::Incarnation, secret::OperatorKey, time::DbTime};
+use everytick_domain::{
+    access::RunKey,
+    ids::Incarnation,
+    secret::OperatorKey,
+    time::{DbTime, Span},
+};
 use everytick_engine::{
     Engine, Hints, Parts, TokioSpawn,
     commands::{Commands, Entropy},
@@ -48,6 +53,9 @@ const CONNECTIONS: u32 = 10;
 const ENGINE_CONNECTIONS: u32 = 6;
 /// The engine of a node with only the role api just renews its lease.
 const ENGINE_CONNECTIONS_API_ONLY: u32 = 2;
+
+/// See `everytick_prune_audit` in the schema of PostgreSQL.
+const AUDIT_RETENTION_PROTECTED_MIN: Span = Span::days(30);
 
 /// Poll interval in a cluster. It bounds how late a node sees changes of other nodes when a notification is lost.
 const CLUSTER_POLL: Duration = Duration::from_millis(200);
@@ -294,10 +302,24 @@ async fn open(settings: &Settings, hints: &Hints) -> anyhow::Result<Stores> {
                 ..PostgresOptions::default()
             };
             let store = Arc::new(connect(url, options, limits).await?);
+            let row_level_security = if store.has_row_level_security() { "on" } else { "off" };
+            tracing::info!(row_level_security, "connected to the database");
+            check_audit_retention(settings, &store)?;
             tokio::spawn(listen(store.clone(), hints.clone()));
             Ok(Stores { api: Arc::new(store.api_handle(CONNECTIONS - connections)), engine: store })
         }
     }
+}
+
+/// The database refuses to remove audit rows of the last 30 days for a role that does not own them.
+fn check_audit_retention(settings: &Settings, store: &PostgresStore) -> Result<(), Failure> {
+    if store.has_row_level_security() && settings.audit_retention < AUDIT_RETENTION_PROTECTED_MIN {
+        return Err(Failure::usage(format!(
+            "--audit-retention {} is below {AUDIT_RETENTION_PROTECTED_MIN}, the least for a node that does not own the tables",
+            settings.audit_retention
+        )));
+    }
+    Ok(())
 }
 
 /// Connects to PostgreSQL. Tries again if the connection fails, because the server may be starting at the same time.

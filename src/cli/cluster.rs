@@ -31,7 +31,8 @@ struct View {
     now: DbTime,
     leader: Option<String>,
     differences: Option<String>,
-    /// Missing in the answer of a server of the previous release.
+    /// The next three are missing in the answer of a server of the previous release.
+    row_level_security: Option<String>,
     #[serde(default)]
     unreadable_rows: u64,
     #[serde(default)]
@@ -112,6 +113,10 @@ impl Cluster {
         match &view.leader {
             Some(leader) => summary += &format!("; leader: {leader}"),
             None => summary += "; no leader",
+        }
+        // A file has one partition, and nothing separates its tenants but the server.
+        if let Some(security) = view.row_level_security.as_ref().filter(|_| view.partitions.len() > 1) {
+            summary += &format!("; row-level security: {security}");
         }
         out.line(&summary)?;
         if let Some(differences) = &view.differences {

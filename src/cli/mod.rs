@@ -14,6 +14,7 @@ mod flow_graph;
 mod ids;
 mod job;
 mod login;
+mod migrate;
 mod move_to;
 mod number;
 mod paragraphs;
@@ -168,6 +169,9 @@ enum Command {
     /// Show which runs a restart now would start; reads only the database and changes nothing
     #[command(after_help = recover::AFTER_HELP)]
     Recover(recover::Recover),
+    /// Migrate a PostgreSQL database as its owner, and let nodes use it as a role that owns nothing
+    #[command(after_help = migrate::AFTER_HELP)]
+    Migrate(migrate::Migrate),
     /// Move a whole installation from a SQLite file to a PostgreSQL database
     #[command(after_help = move_to::AFTER_HELP)]
     Move(move_to::MoveFlags),
@@ -234,6 +238,7 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Audit(command) => block_on(command.run(&client(file)?, out)),
         Command::Cron(command) => command.run(out),
         Command::Recover(command) => block_on(command.run(file, out)),
+        Command::Migrate(migrate) => block_on(migrate.run(&file)),
         Command::Move(flags) => block_on(flags.run(out)),
         Command::Bench(command) => command.run(file, out),
         Command::Completions(completions) => completions.run(),

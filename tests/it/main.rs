@@ -28,6 +28,7 @@ mod policies;
 mod process;
 mod readme;
 mod recover;
+mod roles;
 mod secrets;
 mod settings;
 mod support;

@@ -17,6 +17,10 @@ pub(crate) struct ClusterView {
     leader: Option<String>,
     /// What each node can deliver, if the nodes differ; otherwise `null`. A run goes to a node that can deliver it.
     differences: Option<String>,
+    /// `on` if the database separates tenants for the node that answers; `off` if that node connects as the owner of the tables, and
+    /// with SQLite.
+    #[schema(example = "on")]
+    row_level_security: &'static str,
     /// How many stored rows nodes could not decode during the last day. Nodes skip such rows; see `unreadable`.
     unreadable_rows: u64,
     /// Up to 20 of them, the most recently seen first.
@@ -158,6 +162,7 @@ impl ClusterView {
             now: cluster.now,
             leader: partitions.first().and_then(|first| first.node.clone()),
             differences: everytick_engine::differences(cluster),
+            row_level_security: if cluster.row_level_security { "on" } else { "off" },
             unreadable_rows: unreadable.count,
             unreadable: unreadable.rows.into_iter().map(UnreadableView::from).collect(),
             nodes: cluster.nodes.iter().map(node).collect(),
