@@ -45,6 +45,7 @@ fn help_lists_exactly_the_implemented_commands() {
             "audit",
             "cron",
             "recover",
+            "migrate",
             "move",
             "bench",
             "completions",
@@ -110,6 +111,7 @@ fn the_help_of_every_command_has_one_line_examples() {
         "cron explain",
         "cron next",
         "recover",
+        "migrate",
         "move",
         "completions",
     ] {

@@ -354,6 +354,8 @@ async fn nodes_of_the_owner_work_before_and_after_row_level_security_is_installe
     assert_eq!(owner.get_job(TENANT, &by_name("before")).await.unwrap().job.id, job.id);
     bench.create(spec("after")).await;
     let app = url.replace("//everytick_owner_a@", "//everytick_app_a@");
+    let reader = PostgresStore::connect_read_only(&app).await.unwrap();
+    assert_eq!(reader.get_job(TENANT, &by_name("after")).await.unwrap().job.spec.name, "after");
     let app = PostgresStore::connect(&app, options(None), LIMITS).await.unwrap();
     assert_eq!(app.get_job(TENANT, &by_name("after")).await.unwrap().job.spec.name, "after");
     let other = app.get_job(OTHER, &by_name("after")).await;
