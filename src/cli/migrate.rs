@@ -13,8 +13,8 @@ use crate::{
 
 pub(crate) const AFTER_HELP: &str = "\
 Examples:
-  everytick migrate --database-url postgres://owner@db.example.org/everytick --app-role everytick_app
-  everytick serve --database-url postgres://everytick_app@db.example.org/everytick
+  everytick migrate --database-url postgres://owner@db/everytick --app-role everytick_app
+  everytick serve --database-url postgres://everytick_app@db/everytick
 
 The owner creates the tables; the nodes connect as the role that --app-role names. Row-level security then separates tenants: a
 request reads and writes only rows of its tenant, whatever a statement says. Run this before the nodes of each new release, as the
