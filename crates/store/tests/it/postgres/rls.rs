@@ -236,7 +236,11 @@ async fn reading_a_job_costs_a_tenant_at_most_a_tenth_more() {
         insert into runs (id, tenant, job, cause, scheduled_at, due_at, state, late, force, attempt, lost, fence)
           select overlay((select substr(pg_get_expr(relpartbound, oid), 19, 36) from pg_class where relname = 'runs_20261116')
                          placing substr(id::text, 25) from 25)::uuid, tenant, id, 1, 0, 0, 0, false, false, 1, 0, 1 from jobs;
-        analyze jobs, epochs, cursors, runs";
+        insert into job_parents (tenant, child, parent, when_ended)
+          select tenant, gen_random_uuid(), gen_random_uuid(), 1 from jobs;
+        insert into flow_steps (run, flow, tenant) select gen_random_uuid(), gen_random_uuid(), tenant from jobs;
+        insert into flows (id, tenant, opened_at, scheduled_at, graph) select gen_random_uuid(), tenant, 0, 0, '{}' from jobs;
+        analyze jobs, epochs, cursors, runs, job_parents, flow_steps, flows";
     sqlx::raw_sql(fill).execute(&mut look).await.unwrap();
     let job: uuid::Uuid =
         sqlx::query_scalar("select id from jobs where name = 'j1'").fetch_one(&mut look).await.unwrap();
