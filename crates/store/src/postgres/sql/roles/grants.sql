@@ -1,6 +1,6 @@
 -- Grants both roles what they need besides the tables with rows of tenants: the schema, sequences, functions, and the tables of
 -- the installation. Executed by the owner; changes nothing that is right.
--- `counters`, `partitions`: the role `api` locks rows; a lock needs the privilege to update some column.
+-- `counters`, `partitions`, `keys`: the role `everytick_api` locks rows; a lock needs the privilege to update some column.
 do $$
 declare
     of_installation text;
@@ -22,7 +22,7 @@ begin
     grant select on leases to everytick_api;
     grant select, update (home_region) on partitions to everytick_api;
     grant select, update (value) on counters to everytick_api;
-    grant select, insert on keys to everytick_api;
+    grant select, insert, update (id) on keys to everytick_api;
     grant execute on function everytick_make_day(date), everytick_detach_day(date), everytick_drop_day(date),
                               everytick_prune_audit(bigint, bigint) to everytick_engine;
 end $$;
