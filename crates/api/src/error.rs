@@ -39,6 +39,8 @@ pub(crate) enum ApiError {
     NotPermitted(Permission),
     /// The caller's grant does not include what the request asks for.
     NotAllowed(Invalid),
+    /// The caller's tenant is suspended.
+    TenantSuspended,
     /// A browser sends the request for a page of another site.
     CrossSite,
     NoSuchPath,
@@ -96,7 +98,11 @@ impl ApiError {
             Self::Malformed(_) => StatusCode::BAD_REQUEST,
             Self::Unauthenticated => StatusCode::UNAUTHORIZED,
             Self::Invalid(_) => StatusCode::UNPROCESSABLE_ENTITY,
-            Self::Forbidden(_) | Self::NotPermitted(_) | Self::NotAllowed(_) | Self::CrossSite => StatusCode::FORBIDDEN,
+            Self::Forbidden(_)
+            | Self::NotPermitted(_)
+            | Self::NotAllowed(_)
+            | Self::TenantSuspended
+            | Self::CrossSite => StatusCode::FORBIDDEN,
             Self::NoSuchPath | Self::NotFound(_) | Self::NotFoundNamed(_) | Self::NotAName { .. } => {
                 StatusCode::NOT_FOUND
             }
@@ -121,6 +127,7 @@ impl ApiError {
             Self::Unauthenticated => "unauthenticated",
             Self::NoSuchPath => "no-such-path",
             Self::CrossSite => "cross-site",
+            Self::TenantSuspended => "tenant-suspended",
             Self::NotFound(_) | Self::NotFoundNamed(_) | Self::NotAName { .. } => "not-found",
             Self::WrongMethod => "wrong-method",
             Self::Conflict(_) => "conflict",
@@ -141,9 +148,11 @@ impl ApiError {
         match self {
             Self::Malformed(_) => "The request cannot be read",
             Self::Invalid(_) => "The request is not valid",
-            Self::Forbidden(_) | Self::NotPermitted(_) | Self::NotAllowed(_) | Self::CrossSite => {
-                "The request is not allowed"
-            }
+            Self::Forbidden(_)
+            | Self::NotPermitted(_)
+            | Self::NotAllowed(_)
+            | Self::TenantSuspended
+            | Self::CrossSite => "The request is not allowed",
             Self::Unauthenticated => "The request needs a credential",
             Self::NoSuchPath => "No such path",
             Self::NotFound(_) | Self::NotFoundNamed(_) | Self::NotAName { .. } => "Not found",
@@ -187,6 +196,7 @@ impl ApiError {
             | Self::Unauthenticated
             | Self::TooFast(..)
             | Self::CrossSite
+            | Self::TenantSuspended
             | Self::NoSuchPath
             | Self::NotFound(_)
             | Self::NotFoundNamed(_)
@@ -240,6 +250,9 @@ impl ApiError {
             Self::CrossSite => {
                 "pages of other sites may not send requests here (Sec-Fetch-Site); open this server's own page"
                     .to_owned()
+            }
+            Self::TenantSuspended => {
+                "the tenant is suspended; an operator of the installation can resume it".to_owned()
             }
             Self::NotFound(what) => format!("no such {what}"),
             Self::NotAName { message, .. } => message.clone(),
@@ -297,8 +310,8 @@ impl From<StoreError> for ApiError {
             StoreError::NotFound(what) => Self::NotFound(what),
             StoreError::VersionMismatch { .. } => Self::VersionMismatch(error.to_string()),
             StoreError::NameTaken(name) => Self::conflict("name", format!("{name:?} is taken by another job")),
-            StoreError::QuotaReached(_)
-            | StoreError::BacklogFull(_)
+            StoreError::TenantSuspended => Self::TenantSuspended,
+            StoreError::BacklogFull(_)
             | StoreError::Rejected { .. }
             | StoreError::FlowEnded(_)
             | StoreError::BackfillEnded(_) => Self::conflict("", error.to_string()),

@@ -27,5 +27,6 @@ pub mod schedule;
 pub mod secret;
 pub mod splitmix;
 pub mod target;
+pub mod tenant;
 pub mod time;
 pub mod wrong_input;

@@ -29,6 +29,7 @@ use super::{
     nodes::LeaseRow,
     queue::{QueueRow, WorkerClaimRow},
     secrets::Secrets,
+    tenants::Tenants,
 };
 
 /// The content of the simulated database.
@@ -78,6 +79,7 @@ pub struct Db {
     pub(super) tokens: BTreeMap<TokenId, TokenRecord>,
     pub(super) settings: BTreeMap<String, String>,
     pub(super) secrets: Secrets,
+    pub(super) tenants: Tenants,
     pub(super) seq: i64,
     pub(super) journal: Vec<Entry>,
 }

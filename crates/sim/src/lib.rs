@@ -20,6 +20,7 @@ mod repair;
 mod runs;
 mod secrets;
 mod store;
+mod tenants;
 mod ticks;
 mod tokens;
 mod tx;

@@ -29,6 +29,16 @@ pub(super) struct Secrets {
     keys: BTreeMap<String, KeyRecord>,
 }
 
+impl Secrets {
+    /// Removes the secrets of a tenant. Returns how many.
+    pub(super) fn remove_of(&mut self, tenant: TenantId) -> usize {
+        let before = self.by_name.len();
+        self.by_name.retain(|(owner, _), _| *owner != tenant);
+        self.values.retain(|place, _| place.tenant != tenant);
+        before - self.by_name.len()
+    }
+}
+
 #[async_trait]
 impl SecretStore for SimStore {
     async fn put_secret(&self, tenant: TenantId, actor: &Actor, put: PutSecret) -> Result<SecretPut> {

@@ -23,7 +23,7 @@ use everytick_domain::{
     time::DbTime,
 };
 use everytick_store::{
-    Actor, Created, IdempotencyKey, JobRef, Lease, Limits, OpenRun, Result, RunRecord, StoreError,
+    Actor, Created, IdempotencyKey, JobRef, Lease, Limits, OpenRun, Result, RunRecord, StoreError, TenantNow,
     shared::is_announced,
     tx::{
         JobRow, RequestedRun, SharedTx, Tx,
@@ -153,8 +153,11 @@ impl Tx for SimTx<'_> {
         Ok(())
     }
 
-    async fn lock_tenant(&mut self, tenant: TenantId) -> Result<u64> {
-        Ok(self.db.live(tenant).count() as u64)
+    async fn lock_tenant(&mut self, tenant: TenantId) -> Result<TenantNow> {
+        self.known_tenant(tenant).ok_or(StoreError::NotFound("tenant"))
+    }
+    async fn share_tenant(&mut self, tenant: TenantId) -> Result<Option<TenantNow>> {
+        Ok(self.db.tenant_now(tenant))
     }
     async fn names_taken(&mut self, tenant: TenantId, names: &[String]) -> Result<HashSet<String>> {
         let live = self.db.live(tenant).map(|row| &row.job.spec.name);

@@ -17,12 +17,12 @@ pub enum StoreError {
     VersionMismatch { has: Version, wanted: Version },
     #[error("a job named {0:?} exists")]
     NameTaken(String),
-    /// The tenant already has as many jobs as its quota allows.
-    #[error("the tenant has {0} jobs, which is its quota")]
-    QuotaReached(u64),
     /// The tenant already has as many of these as its quota allows.
     #[error("the tenant has {max} {what}, which is its quota")]
     QuotaFull { what: &'static str, max: u64 },
+    /// Requests of a suspended tenant are refused.
+    #[error("the tenant is suspended; an operator of the installation can resume it")]
+    TenantSuspended,
     /// The request conflicts with the stored state.
     #[error("{0}")]
     Conflict(Invalid),

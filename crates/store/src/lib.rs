@@ -33,6 +33,7 @@ mod secrets;
 pub mod shared;
 mod sqlite;
 mod statement;
+mod tenants;
 mod tokens;
 pub mod tx;
 mod types;
@@ -70,6 +71,9 @@ pub use secrets::{
     StoredSecret, ValuePlace,
 };
 pub use sqlite::SqliteStore;
+pub use tenants::{
+    NO_RULES, NewTenant, TenantChange, TenantJob, TenantNow, TenantQuotas, TenantRecord, TenantRef, TenantStore,
+};
 pub use tokens::{
     Creator, ENDED_TOKENS_KEPT, NewToken, TokenKey, TokenOwner, TokenRecord, TokenStore, USE_NOTED_EVERY,
 };
@@ -79,7 +83,7 @@ pub use unreadable::{UNREADABLE_KEPT, UNREADABLE_NOTED_MAX, UnreadableRow, Unrea
 /// A store that any number of nodes may share. `Failed` means known not to be committed; `Unsure` means it may have
 /// been committed.
 #[async_trait]
-pub trait Store: QueueStore + BackfillStore + FlowStore + TokenStore + SecretStore {
+pub trait Store: QueueStore + BackfillStore + FlowStore + TokenStore + SecretStore + TenantStore {
     // Nodes, leases and partitions.
 
     /// The number of partitions of this store. `home::Homes::place` chooses the partition of a job.

@@ -9,7 +9,7 @@ pub(crate) struct Step {
     pub works_from: i32,
 }
 
-pub(crate) const POSTGRES: [Step; 11] = [
+pub(crate) const POSTGRES: [Step; 12] = [
     Step { name: "first", text: include_str!("../migrations/postgres/0001_first.sql"), works_from: 1 },
     Step { name: "calendars", text: include_str!("../migrations/postgres/0002_calendars.sql"), works_from: 1 },
     Step { name: "queues", text: include_str!("../migrations/postgres/0003_queues.sql"), works_from: 1 },
@@ -24,10 +24,12 @@ pub(crate) const POSTGRES: [Step; 11] = [
     Step { name: "access", text: include_str!("../migrations/postgres/0010_access.sql"), works_from: 1 },
     // The first secret raises `works_from`; see `tx/secret.rs`.
     Step { name: "secrets", text: include_str!("../migrations/postgres/0011_secrets.sql"), works_from: 1 },
+    // Until the first tenant is created; see `tx/tenant.rs`.
+    Step { name: "tenants", text: include_str!("../migrations/postgres/0012_tenants.sql"), works_from: 1 },
 ];
 
 /// Number, name and text.
-pub(crate) const SQLITE: [(i64, &str, &str); 12] = [
+pub(crate) const SQLITE: [(i64, &str, &str); 13] = [
     (1, "first", include_str!("../migrations/sqlite/0001_first.sql")),
     (2, "cluster", include_str!("../migrations/sqlite/0002_cluster.sql")),
     (3, "calendars", include_str!("../migrations/sqlite/0003_calendars.sql")),
@@ -40,4 +42,5 @@ pub(crate) const SQLITE: [(i64, &str, &str); 12] = [
     (10, "backlogs", include_str!("../migrations/sqlite/0010_backlogs.sql")),
     (11, "access", include_str!("../migrations/sqlite/0011_access.sql")),
     (12, "secrets", include_str!("../migrations/sqlite/0012_secrets.sql")),
+    (13, "tenants", include_str!("../migrations/sqlite/0013_tenants.sql")),
 ];

@@ -24,6 +24,7 @@ pub mod queue;
 pub mod redrive;
 pub mod requests;
 pub mod secret;
+pub mod tenant;
 pub mod token;
 pub mod trigger;
 
@@ -48,7 +49,7 @@ use everytick_domain::{
 
 use crate::{
     Actor, BacklogAction, Created, IdempotencyKey, JobRef, JobTicks, Lease, Limits, OpenRun, RecordRow, Result,
-    RunRecord, StoreError,
+    RunRecord, StoreError, TenantNow,
 };
 use requests::{Made, StoredRequest};
 use secret::NamedSecret;
@@ -138,6 +139,10 @@ pub trait SharedTx: Send {
     async fn lock_access(&mut self) -> Result<()> {
         Ok(())
     }
+    /// Locks a tenant against changes, and against transactions that define its jobs.
+    async fn lock_tenant_row(&mut self, _tenant: TenantId) -> Result<()> {
+        Ok(())
+    }
     async fn lock_backfill(&mut self, _id: BackfillId) -> Result<()> {
         Ok(())
     }
@@ -173,6 +178,15 @@ pub trait SharedTx: Send {
     }
     /// If there is a secret, prevents the start of such nodes from now on.
     async fn refuse_unfilling_nodes(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    /// The names of the living nodes that know no tenants, because their release is older.
+    async fn unaware_nodes(&mut self) -> Result<Vec<String>> {
+        Ok(Vec::new())
+    }
+    /// Prevents that such nodes start from now on, if there is a tenant beside the default one.
+    async fn refuse_unaware_nodes(&mut self) -> Result<()> {
         Ok(())
     }
 
@@ -228,8 +242,10 @@ pub trait Tx: SharedTx {
 
     // Definitions of jobs.
 
-    /// Locks the tenant, which serializes its definitions, and returns the number of its live jobs.
-    async fn lock_tenant(&mut self, tenant: TenantId) -> Result<u64>;
+    /// Locks the tenant, which serializes its definitions, and reads what limits them.
+    async fn lock_tenant(&mut self, tenant: TenantId) -> Result<TenantNow>;
+    /// Reads the tenant, and locks it against changes of its state and its quotas. `None` if it has no row.
+    async fn share_tenant(&mut self, tenant: TenantId) -> Result<Option<TenantNow>>;
     async fn names_taken(&mut self, tenant: TenantId, names: &[String]) -> Result<HashSet<String>>;
     /// The blocks of partitions by which jobs of these regions are placed. If a region has no block yet, locks all
     /// partitions, so that regions claim blocks one after another.

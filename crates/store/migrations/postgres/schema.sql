@@ -254,6 +254,7 @@ table leases with (fillfactor=20, autovacuum_vacuum_scale_factor=0, autovacuum_v
     ttl_ms bigint
     checks_tokens boolean not null default false
     fills_secrets boolean not null default false
+    knows_tenants boolean not null default false
     constraint leases_pkey PRIMARY KEY (incarnation)
 
 table open_claims with (fillfactor=50, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=1000, autovacuum_vacuum_cost_delay=0)
@@ -390,13 +391,29 @@ table skip_ranges
     CREATE INDEX skip_ranges_history ON public.skip_ranges USING btree (job, id)
     CREATE INDEX skip_ranges_tenant ON public.skip_ranges USING btree (tenant, id)
 
+table tenant_jobs
+    tenant integer not null
+    job uuid not null
+    constraint tenant_jobs_pkey PRIMARY KEY (tenant, job)
+
 table tenants with (fillfactor=50)
     id integer not null
     name text not null
     jobs bigint not null default 0
+    state text not null default 'active'::text
+    work text
+    quotas text not null default '{}'::text
+    own_quotas text not null default '{}'::text
+    egress text not null default '{}'::text
+    own_egress text not null default '{}'::text
+    shell boolean not null default false
+    created_at bigint
+    suspended_at bigint
     constraint tenants_name_key UNIQUE (name)
     constraint tenants_pkey PRIMARY KEY (id)
     CREATE UNIQUE INDEX tenants_name_key ON public.tenants USING btree (name)
+    CREATE UNIQUE INDEX tenants_named ON public.tenants USING btree (name COLLATE "C")
+    CREATE INDEX tenants_work ON public.tenants USING btree (id) WHERE (work IS NOT NULL)
 
 table tokens
     hash bytea not null

@@ -357,12 +357,20 @@ CREATE TABLE skip_ranges (
 
 CREATE INDEX skip_ranges_history on skip_ranges (job, id);
 
+CREATE TABLE tenant_jobs (
+    tenant integer not null,
+    job blob not null,
+    primary key (tenant, job)
+) strict, without rowid;
+
 CREATE TABLE tenants (
     id integer primary key,
     name text not null unique,
     -- How many jobs it has that are not deleted, so that the quota costs no count.
     jobs integer not null default 0
-) strict;
+, state text not null default 'active', work text, quotas text not null default '{}', own_quotas text not null default '{}', egress text not null default '{}', own_egress text not null default '{}', shell integer not null default 0, created_at integer, suspended_at integer) strict;
+
+CREATE INDEX tenants_work on tenants (id) where work is not null;
 
 CREATE TABLE tokens (
     hash blob not null primary key,

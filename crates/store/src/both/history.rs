@@ -56,6 +56,12 @@ pub(super) async fn list_runs(
     Ok(page)
 }
 
+/// The end of a search as the position of the next page. A search reads the ids of all tenants, and a position is shown to the
+/// caller, so it is rounded down: it then names no run of another tenant.
+fn position(end: Uuid) -> RunId {
+    RunId::from_uuid(Uuid::from_u64_pair(end.as_u64_pair().0, 0))
+}
+
 /// The parameters of a list of runs.
 struct List<'a> {
     tenant: TenantId,
@@ -76,7 +82,7 @@ impl<'a> List<'a> {
             (Search::FailuresScan, None) => query!("reads/search_failed_end", tenant, low, high, most),
             (Search::FailuresScan, Some(job)) => query!("reads/search_job_failed_end", tenant, low, high, most, job),
         };
-        Ok(tx.optional_scalar::<Uuid>(query).await?.map(RunId::from_uuid))
+        Ok(tx.optional_scalar::<Uuid>(query).await?.map(position))
     }
 
     fn runs(&self, low: Uuid) -> Query<'a> {
@@ -306,6 +312,7 @@ pub(super) async fn flow_rows(
     let (low, high) = (low.uuid(), high.map_or(Uuid::max(), RunId::uuid));
     let most = rows::limit(tx.limits.runs_searched_max.saturating_sub(1));
     let end: Option<Uuid> = tx.optional_scalar(query!("flows/flow_search_end", low, high, most)).await?;
+    let end = end.map(|end| position(end).uuid().max(low));
     let list = page::list(sql!("flows/flow_list"), "id desc", "graph").bind(tenant.raw());
     let list = list.bind(end.unwrap_or(low)).bind(high).bind(rows::limit(limit.saturating_add(1)));
     let (found, more) = page::fetch(tx, list, limit, "graph").await?;

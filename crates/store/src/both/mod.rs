@@ -21,6 +21,7 @@ mod read;
 mod repair;
 mod secrets;
 mod store;
+mod tenants;
 mod tokens;
 mod tx;
 mod unreadable;

@@ -20,9 +20,11 @@ use everytick_domain::{
 };
 use uuid::Uuid;
 
-use super::{DbTx, calendars, define, flows, job_row, jobs, lease, open_runs, range, read, rows, secrets, verbs};
+use super::{
+    DbTx, calendars, define, flows, job_row, jobs, lease, open_runs, range, read, rows, secrets, tenants, verbs,
+};
 use crate::{
-    Actor, AuditResult, Created, IdempotencyKey, JobRef, Lease, Limits, OpenRun, Result, RunRecord,
+    Actor, AuditResult, Created, IdempotencyKey, JobRef, Lease, Limits, OpenRun, Result, RunRecord, TenantNow,
     tx::{
         JobRow, RequestedRun, Tx,
         requests::{Made, StoredRequest},
@@ -83,17 +85,11 @@ impl Tx for DbTx {
         self.execute(query!("cursors/set_cursor", job.uuid(), cursor.map(DbTime::millis))).await.map(drop)
     }
 
-    async fn lock_tenant(&mut self, tenant: TenantId) -> Result<u64> {
-        let lock = || query!("tenants/lock_tenant", tenant.raw());
-        let live: i64 = match self.optional_scalar(lock()).await? {
-            Some(live) => live,
-            // Only before the tenant's first job does the row not exist.
-            None => {
-                self.execute(query!("tenants/add_tenant", tenant.raw())).await?;
-                self.scalar(lock()).await?
-            }
-        };
-        Ok(live.unsigned_abs())
+    async fn lock_tenant(&mut self, tenant: TenantId) -> Result<TenantNow> {
+        tenants::lock(self, tenant).await
+    }
+    async fn share_tenant(&mut self, tenant: TenantId) -> Result<Option<TenantNow>> {
+        tenants::share(self, tenant).await
     }
     async fn names_taken(&mut self, tenant: TenantId, names: &[String]) -> Result<HashSet<String>> {
         let taken = self.scalars(query!("jobs/names_taken", tenant.raw(), rows::names(names))).await?;

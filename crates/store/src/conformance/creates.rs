@@ -87,13 +87,13 @@ pub async fn the_quota_is_enforced_and_a_deleted_job_does_not_count(bench: &Benc
     let jobs = (0..=max).map(|n| format!("j{n}")).map(|name| NewJob { id: job_id(TENANT, &name), spec: spec(&name) });
     let created = bench.store.create_jobs(TENANT, &actor(), jobs.collect(), None).await.unwrap();
     assert_eq!(created.iter().filter(|created| created.is_ok()).count() as u64, max);
-    assert!(matches!(created.last(), Some(Err(StoreError::QuotaReached(at))) if *at == max));
+    assert!(matches!(created.last(), Some(Err(StoreError::QuotaFull { what: "jobs", max: at })) if *at == max));
     let refused = bench.created(TENANT, spec("more")).await;
-    assert!(matches!(refused, Err(StoreError::QuotaReached(_))));
+    assert!(matches!(refused, Err(StoreError::QuotaFull { .. })));
     assert!(bench.created(OTHER_TENANT, spec("more")).await.is_ok());
     bench.edit("j0", Change::Delete).await;
     assert!(bench.created(TENANT, spec("more")).await.is_ok());
-    assert!(matches!(bench.created(TENANT, spec("still-more")).await, Err(StoreError::QuotaReached(_))));
+    assert!(matches!(bench.created(TENANT, spec("still-more")).await, Err(StoreError::QuotaFull { .. })));
 }
 
 pub async fn a_refused_job_does_not_stop_the_others_of_its_batch(bench: &Bench) {

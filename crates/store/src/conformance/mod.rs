@@ -24,6 +24,7 @@ pub mod flow_payloads;
 pub mod flow_pruning;
 pub mod flows;
 pub mod homes;
+pub mod isolation;
 pub mod lists;
 pub mod loads;
 pub mod nodes;
@@ -43,6 +44,7 @@ pub mod secrets;
 pub mod server;
 pub mod settles;
 pub mod sharing;
+pub mod tenants;
 pub mod ticks;
 pub mod tokens;
 pub mod worker_claims;
@@ -86,6 +88,8 @@ macro_rules! conformance_suite {
         $crate::conformance_edits! { $open }
         $crate::conformance_calendars! { $open }
         $crate::conformance_requests! { $open }
+        $crate::conformance_isolation! { $open }
+        $crate::conformance_tenants! { $open }
         $crate::conformance_tokens! { $open }
         $crate::conformance_secrets! { $open }
         $crate::conformance_cancels! { $open }

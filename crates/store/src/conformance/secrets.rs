@@ -66,6 +66,11 @@ async fn set(bench: &Bench, put: PutSecret) -> SecretPut {
     bench.store.put_secret(TENANT, &actor(), put).await.unwrap()
 }
 
+/// Creates a secret for the rules of other files.
+pub(super) async fn put_in(bench: &Bench, tenant: TenantId, name: &str) -> Result<SecretPut> {
+    bench.store.put_secret(tenant, &actor(), put(name, NEW, 1)).await
+}
+
 async fn create(bench: &Bench, name: &str) -> SecretRecord {
     set(bench, put(name, NEW, 1)).await.secret
 }
@@ -78,7 +83,7 @@ async fn values(bench: &Bench, tenant: TenantId, name: &str) -> Vec<(i64, u8)> {
 }
 
 /// A job that sends a secret to a host.
-fn using(job: &str, secret: &str, host: &str) -> JobSpec {
+pub(super) fn using(job: &str, secret: &str, host: &str) -> JobSpec {
     let mut http = HttpTarget::post(format!("https://{host}/hook"));
     http.headers = [("authorization".to_owned(), format!("Bearer {{{{ secrets.{secret} }}}}"))].into();
     JobSpec { target: TargetSpec::Http(http), ..spec(job) }

@@ -218,7 +218,7 @@ async fn empty(url: &str) -> Vec<String> {
         text.push_str(&format!("update schema_steps set works_from = {works_from} where name = '{name}';"));
     }
     text.push_str(
-        "delete from job_parents; delete from flows; delete from flow_steps; delete from backlog_work; delete from unreadable; delete from gone_nodes; delete from queue_asks; delete from worker_claims; delete from open_claims; delete from queues; delete from requests; delete from tokens; delete from settings; delete from audit; delete from tenants where id <> 1; update tenants set jobs = 0;
+        "delete from job_parents; delete from flows; delete from flow_steps; delete from backlog_work; delete from unreadable; delete from gone_nodes; delete from queue_asks; delete from worker_claims; delete from open_claims; delete from queues; delete from requests; delete from tokens; delete from settings; delete from audit; delete from tenants where id <> 1; delete from tenant_jobs; update tenants set jobs = 0, state = 'active', work = null, quotas = '{}', own_quotas = '{}', egress = '{}', own_egress = '{}', shell = true, suspended_at = null;
          insert into settings (name, value) values ('auth_required', 'false');
          update counters set value = 0 where name = 'lease_fence';
          update partitions set holder = null, fence = 0, since = 0, home_region = null; commit;",

@@ -69,6 +69,16 @@ async fn create(bench: &Bench, token: NewToken) -> TokenRecord {
     bench.store.create_token(&actor(), &Creator::Open, token).await.unwrap()
 }
 
+/// Creates a token for the rules of other files.
+pub(super) async fn create_in(bench: &Bench, tenant: TenantId, n: u8) -> Result<TokenRecord> {
+    let token = NewToken { grant: grant(tenant, Role::Viewer), ..new(n, Role::Viewer) };
+    bench.store.create_token(&actor(), &Creator::Open, token).await
+}
+
+pub(super) fn hash_of(n: u8) -> everytick_domain::access::TokenHash {
+    key(n).hash
+}
+
 async fn find(bench: &Bench, n: u8) -> Option<TokenRecord> {
     bench.store.find_token(&key(n).hash).await.unwrap().0
 }

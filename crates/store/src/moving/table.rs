@@ -179,8 +179,26 @@ const RUN: &[(&str, Kind)] = &[
     ("flow", Id),
 ];
 
-pub(crate) const PARTS: [Part; 29] = [
-    part("tenants", 1, &[("id", Word), ("name", Text), ("jobs", Long)]),
+pub(crate) const PARTS: [Part; 30] = [
+    part(
+        "tenants",
+        1,
+        &[
+            ("id", Word),
+            ("name", Text),
+            ("jobs", Long),
+            ("state", Text),
+            ("work", Text),
+            ("quotas", Text),
+            ("own_quotas", Text),
+            ("egress", Text),
+            ("own_egress", Text),
+            ("shell", Flag),
+            ("created_at", Long),
+            ("suspended_at", Long),
+        ],
+    ),
+    part("tenant_jobs", 2, &[("tenant", Word), ("job", Id)]),
     runs("last_runs", Rows::BeforeTheDays),
     runs("runs", Rows::OfTheDays),
     part(

@@ -29,7 +29,7 @@ use super::{
     rows,
 };
 use crate::{
-    Actor, BacklogAction, BacklogStep, CancelledJob, EditJob, Edited, JobRef, Result,
+    Actor, BacklogAction, BacklogStep, CancelledJob, EditJob, Edited, JobRef, Result, TenantJob,
     tx::{SharedTx as _, Tx as _, cancel, edit, in_tx},
 };
 
@@ -43,6 +43,20 @@ pub(super) async fn edit_job(store: &PostgresStore, tenant: TenantId, actor: &Ac
         edited.cancelled.extend(cancel_late_claims(store, tenant, actor, edited.job.id).await?);
     }
     Ok(edited)
+}
+
+/// Completes the cancellation of the runs of a job. If the backlog is long, waits for the claims that began before.
+pub(super) async fn after_cancel(
+    store: &PostgresStore,
+    actor: &Actor,
+    tenant: TenantId,
+    job: JobId,
+    mut done: TenantJob,
+) -> Result<TenantJob> {
+    if done.backlog {
+        done.cancelled.extend(cancel_late_claims(store, tenant, actor, job).await?);
+    }
+    Ok(done)
 }
 
 /// Cancels all open runs of a job. If the backlog is long, waits for the claims that began before.

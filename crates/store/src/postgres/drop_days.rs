@@ -48,6 +48,11 @@ pub(super) fn rows_of_jobs() -> [&'static str; 3] {
     [sql!("prune/prune_epochs"), sql!("prune/prune_cursors"), sql!("prune/prune_last_runs")]
 }
 
+/// The statement that deletes the last run of a removed job, which outlives its day.
+pub(super) fn last_run_of_job() -> Option<&'static str> {
+    Some(sql!("tenants/remove_last_runs"))
+}
+
 /// Returns how many runs were removed.
 async fn drop_day(store: &PostgresStore, day: Day) -> Result<u64> {
     days::detach(store, day).await?;

@@ -64,6 +64,15 @@ impl SharedTx for DbTx {
     async fn refuse_unfilling_nodes(&mut self) -> Result<()> {
         self.execute(query!("setup/secrets_only")).await.map(drop)
     }
+    async fn unaware_nodes(&mut self) -> Result<Vec<String>> {
+        self.scalars(query!("leases/unaware_nodes")).await
+    }
+    async fn refuse_unaware_nodes(&mut self) -> Result<()> {
+        self.execute(query!("setup/tenants_only")).await.map(drop)
+    }
+    async fn lock_tenant_row(&mut self, tenant: TenantId) -> Result<()> {
+        self.execute(query!("tenants/lock_tenant_row", tenant.raw())).await.map(drop)
+    }
     async fn lock_backfill(&mut self, id: BackfillId) -> Result<()> {
         self.execute(query!("backfills/lock_backfill", id.uuid())).await.map(drop)
     }

@@ -171,11 +171,12 @@ pub(super) async fn connect_read_only(url: &str) -> Result<PostgresStore> {
     })
 }
 
-/// A move from SQLite may have brought the tokens and the secrets, so the first of them was not created here.
+/// A move from SQLite may have brought the tokens, secrets and tenants, so the first of them was not created here.
 async fn refuse_earlier(store: &PostgresStore) -> Result<()> {
     let mut write = store.write("check the settings").await?;
     write.refuse_unchecking_nodes().await?;
     write.refuse_unfilling_nodes().await?;
+    write.refuse_unaware_nodes().await?;
     write.commit().await
 }
 

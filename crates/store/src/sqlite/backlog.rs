@@ -16,7 +16,7 @@ use super::{
     rows,
 };
 use crate::tx::{Tx as _, cancel, edit, in_tx};
-use crate::{Actor, BacklogAction, BacklogStep, CancelledJob, EditJob, Edited, JobRef, Result};
+use crate::{Actor, BacklogAction, BacklogStep, CancelledJob, EditJob, Edited, JobRef, Result, TenantJob};
 
 pub(super) async fn edit_job(store: &SqliteStore, tenant: TenantId, actor: &Actor, edit: EditJob) -> Result<Edited> {
     in_tx!(store, "edit the job", tx => edit::edit_job(tx, tenant, actor, edit))
@@ -29,6 +29,18 @@ pub(super) async fn cancel_job(
     job: &JobRef,
 ) -> Result<CancelledJob> {
     in_tx!(store, "cancel the runs of a job", tx => cancel::cancel_job(tx, tenant, actor, job))
+}
+
+/// One process writes, so no claim began before the transaction that cancelled the runs.
+#[expect(clippy::unused_async, reason = "PostgreSQL's sends statements")]
+pub(super) async fn after_cancel(
+    _: &SqliteStore,
+    _: &Actor,
+    _: TenantId,
+    _: JobId,
+    done: TenantJob,
+) -> Result<TenantJob> {
+    Ok(done)
 }
 
 /// Marks the waiting runs of a job, and begins the lot of those that begin to wait later.

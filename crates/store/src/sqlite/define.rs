@@ -35,7 +35,6 @@ pub(super) async fn insert(write: &mut DbTx, tenant: TenantId, actor: &Actor, cr
     }
     calendars::used(write, tenant, created.iter().map(|created| (created.job.id, &*created.job.spec))).await?;
     secrets::used(write, tenant, created.iter().map(|created| (created.job.id, &*created.job.spec))).await?;
-    write.execute(query!("tenants/add_tenant", tenant.raw())).await?;
     self::count(write, tenant, count).await
 }
 

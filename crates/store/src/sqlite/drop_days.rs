@@ -18,3 +18,8 @@ pub(super) const fn start_of(before: DbTime) -> DbTime {
 pub(super) fn rows_of_jobs() -> [&'static str; 2] {
     [sql!("prune/prune_epochs"), sql!("prune/prune_cursors")]
 }
+
+/// A file keeps the last run of a job among the others.
+pub(super) const fn last_run_of_job() -> Option<&'static str> {
+    None
+}

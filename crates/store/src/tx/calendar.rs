@@ -5,11 +5,10 @@ use async_trait::async_trait;
 use everytick_domain::{
     calendar::CalendarSpec,
     ids::{JobId, TenantId, Version},
-    invalid::Invalid,
     time::DbTime,
 };
 
-use super::{JobLock, Tx, audit_one, invalid};
+use super::{JobLock, Tx, audit_one, tenant::check_quota};
 use crate::{
     Actor, CalendarPut, CalendarRecord, PutCalendar, Result, StoreError,
     calendars::{JOBS_NAMED_MAX, detail, subject},
@@ -46,9 +45,10 @@ pub async fn put_calendar<T: CalendarTx + ?Sized>(
 ) -> Result<CalendarPut> {
     tx.lock_calendar(tenant, &put.name).await?;
     let was = tx.find_calendar(tenant, &put.name).await?;
+    let mut quota = None;
     if was.is_none() {
         // No job uses it, so there are no epochs to lock first. The tenant's lock serializes the creation of calendars.
-        tx.lock_tenant(tenant).await?;
+        quota = tx.lock_tenant(tenant).await?.quotas(tx.limits()).calendars;
         if tx.find_calendar(tenant, &put.name).await?.is_some() {
             let source = "another process has just created it".into();
             return Err(StoreError::Failed { doing: tx.doing(), source });
@@ -61,10 +61,8 @@ pub async fn put_calendar<T: CalendarTx + ?Sized>(
     if let Some(calendar) = was.as_ref().filter(|was| was.spec == put.spec) {
         return Ok(CalendarPut { calendar: calendar.clone(), made: false, effective_at: None });
     }
-    let max = tx.limits().calendars_per_tenant_max;
-    if was.is_none() && tx.count_calendars(tenant).await? >= max {
-        let full = format!("the tenant has {max} calendars, which is its quota");
-        return Err(invalid(Invalid::new("name", full)));
+    if was.is_none() {
+        check_quota("calendars", tx.count_calendars(tenant).await?, quota)?;
     }
     let users: Vec<JobId> = tx.calendar_users(tenant, &put.name).await?.into_iter().map(|(job, _)| job).collect();
     tx.lock_jobs(&users, JobLock::All).await?;

@@ -22,6 +22,7 @@ use super::{
     invalid,
     requests::{self, Kind},
     secret,
+    tenant::check_quota,
 };
 use crate::{Actor, Created, IdempotencyKey, NewJob, Result, StoreError, crons::CRONS, facts};
 
@@ -41,7 +42,8 @@ pub async fn create_jobs<T: Tx + ?Sized>(
     let calendars = tx.calendars_named(tenant, &excluded).await?;
     let secrets = secret::known_to(tx, tenant, jobs.iter().map(|new| &new.spec)).await?;
     // The lock serializes creates of one tenant: names stay unique, the quota is kept, and a key is used once.
-    let live = tx.lock_tenant(tenant).await?;
+    let locked = tx.lock_tenant(tenant).await?;
+    locked.check_active()?;
     tx.read_clock().await?;
     match requests::replayed(tx, tenant, key, Kind::Job).await {
         Ok(Some(id)) => {
@@ -58,8 +60,8 @@ pub async fn create_jobs<T: Tx + ?Sized>(
         tenant,
         actor,
         now: tx.now(),
-        live,
-        jobs_max: tx.limits().jobs_per_tenant_max,
+        live: locked.jobs,
+        jobs_max: locked.quotas(tx.limits()).jobs,
         taken: tx.names_taken(tenant, &names).await?,
         calendars,
         secrets,
@@ -83,7 +85,7 @@ struct Create<'a> {
     actor: &'a Actor,
     now: DbTime,
     live: u64,
-    jobs_max: u64,
+    jobs_max: Option<u64>,
     taken: HashSet<String>,
     calendars: Vec<Arc<Calendar>>,
     secrets: Vec<SecretRules>,
@@ -98,9 +100,7 @@ impl Create<'_> {
         if self.taken.contains(&new.spec.name) {
             return Err(StoreError::NameTaken(new.spec.name));
         }
-        if self.live >= self.jobs_max {
-            return Err(StoreError::QuotaReached(self.jobs_max));
-        }
+        check_quota("jobs", self.live, self.jobs_max)?;
         secret::check(&new.spec, &self.secrets)?;
         let parents = self.family.resolve(new.id, &mut new.spec)?;
         let place = self.homes.place(new.id, new.spec.home_region.as_deref()).map_err(invalid)?;

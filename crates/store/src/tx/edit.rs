@@ -7,7 +7,7 @@ use everytick_domain::{
     job::JobSpec,
 };
 
-use super::{JobLock, JobRow, Tx, audit_one, cancel, count_open, edges, invalid, lock_job, secret};
+use super::{JobLock, JobRow, Tx, audit_one, cancel, count_open, edges, invalid, lock_job, secret, tenant as tenants};
 use crate::{Actor, BacklogAction, EditJob, Edited, Result, StoreError, crons::CRONS, facts};
 
 pub async fn edit_job<T: Tx + ?Sized>(tx: &mut T, tenant: TenantId, actor: &Actor, mut ask: EditJob) -> Result<Edited> {
@@ -18,6 +18,9 @@ pub async fn edit_job<T: Tx + ?Sized>(tx: &mut T, tenant: TenantId, actor: &Acto
     let calendars = tx.calendars_named(tenant, &exclude).await?;
     let secrets = secret::known_to(tx, tenant, replaced(&ask.change)).await?;
     let row = lock_job(tx, JobLock::All, tenant, &ask.job).await?;
+    if matches!(ask.change, Change::Replace(_) | Change::Resume) {
+        tenants::shared(tx, tenant).await?.check_active()?;
+    }
     let has = row.job.version;
     if let Some(wanted) = ask.if_match.filter(|wanted| *wanted != has) {
         return Err(StoreError::VersionMismatch { has, wanted });

@@ -12,7 +12,7 @@ use everytick_domain::{
     time::DbTime,
 };
 
-use super::{Tx, audit_one};
+use super::{Tx, audit_one, tenant::check_quota};
 use crate::{
     Actor, KeyMark, KeyRecord, PutSecret, Result, Rewrap, SECRET_USERS_NAMED_MAX, SealedValue, SecretPut, SecretRecord,
     StoreError, StoredSecret, ValuePlace, calendars::JOBS_NAMED_MAX, tx::token::TokenTx,
@@ -60,9 +60,10 @@ pub async fn put_secret<T: SecretTx + ?Sized>(
     let name = put.rules.name.clone();
     tx.lock_secret(tenant, &name).await?;
     let mut was = tx.find_secret(tenant, &name).await?;
+    let mut quota = None;
     if was.is_none() {
         // A secret that does not exist has no row to lock. So the tenant's lock serializes the creation of secrets.
-        tx.lock_tenant(tenant).await?;
+        quota = tx.lock_tenant(tenant).await?.quotas(tx.limits()).secrets;
         was = tx.find_secret(tenant, &name).await?;
     }
     let has = was.as_ref().map_or_else(Version::default, |was| was.version);
@@ -79,7 +80,7 @@ pub async fn put_secret<T: SecretTx + ?Sized>(
         None => None,
     };
     if was.is_none() {
-        check_new(tx, tenant).await?;
+        check_new(tx, tenant, quota).await?;
     }
     let version = has.next();
     let secret = SecretRecord {
@@ -108,11 +109,8 @@ pub async fn put_secret<T: SecretTx + ?Sized>(
     Ok(SecretPut { secret, made: was.is_none() })
 }
 
-async fn check_new<T: SecretTx + ?Sized>(tx: &mut T, tenant: TenantId) -> Result<()> {
-    let max = tx.limits().secrets_per_tenant_max;
-    if tx.count_secrets(tenant).await? >= max {
-        return Err(StoreError::QuotaFull { what: "secrets", max });
-    }
+async fn check_new<T: SecretTx + ?Sized>(tx: &mut T, tenant: TenantId, quota: Option<u64>) -> Result<()> {
+    check_quota("secrets", tx.count_secrets(tenant).await?, quota)?;
     let unfilling = tx.unfilling_nodes().await?;
     if unfilling.is_empty() {
         return Ok(());

@@ -11,7 +11,7 @@ use everytick_domain::{
     time::{DbTime, Span},
 };
 
-use super::{Tx, audit_one};
+use super::{Tx, audit_one, tenant};
 use crate::{Actor, Creator, NewToken, Result, StoreError, TokenKey, TokenOwner, TokenRecord, USE_NOTED_EVERY};
 
 /// The verbs of tokens and settings.
@@ -79,10 +79,7 @@ pub async fn create_token<T: TokenTx + ?Sized>(
     tx.read_clock().await?;
     let owner = new.grant.tenant;
     let live = tx.live_tokens(owner).await?;
-    let max = tx.limits().tokens_per_tenant_max;
-    if live.len() as u64 >= max {
-        return Err(StoreError::QuotaFull { what: "tokens", max });
-    }
+    check_tokens(tx, owner, live.len()).await?;
     let named: Vec<TokenId> = live.into_iter().filter(|(_, name)| *name == new.name).map(|(id, _)| id).collect();
     if required && !named.is_empty() {
         return Err(conflict(&format!("a token named {:?} exists; choose another name, or revoke it", new.name)));
@@ -96,6 +93,15 @@ pub async fn create_token<T: TokenTx + ?Sized>(
     let token = insert(tx, actor, new).await?;
     tx.notify_access().await?;
     Ok(token)
+}
+
+/// Checks the quota of the tenant. Tokens without a tenant have the default of the installation.
+async fn check_tokens<T: TokenTx + ?Sized>(tx: &mut T, owner: TokenOwner, live: usize) -> Result<()> {
+    let quotas = match owner {
+        Some(tenant) => tenant::shared(tx, tenant).await?.quotas(tx.limits()),
+        None => tenant::default_quotas(tx.limits()),
+    };
+    tenant::check_quota("tokens", live as u64, quotas.tokens)
 }
 
 pub async fn create_node_tokens<T: TokenTx + ?Sized>(tx: &mut T, actor: &Actor, new: Vec<NewToken>) -> Result<bool> {
@@ -247,10 +253,7 @@ pub async fn rotate_token<T: TokenTx + ?Sized>(
     let live: HashSet<TokenId> = tx.live_tokens(owner).await?.into_iter().map(|(id, _)| id).collect();
     let asked = Rotation { token: id, age: now.since(old.created_at), overlap };
     tx.rotations(owner).await?.check(asked, |token| live.contains(&token)).map_err(StoreError::Conflict)?;
-    let max = tx.limits().tokens_per_tenant_max;
-    if live.len() as u64 >= max {
-        return Err(StoreError::QuotaFull { what: "tokens", max });
-    }
+    check_tokens(tx, owner, live.len()).await?;
     let fresh = record(new, old.name.clone(), old.grant.clone(), old.allowed_ips.clone(), actor, now);
     // The same lifetime as the old token. `check` has refused a token that was rotated before, whose lifetime is shorter.
     let expires_at = old.expires_at.map(|at| now.plus(at.since(old.created_at)));

@@ -111,7 +111,14 @@ pub(crate) fn statement(part: &Part) -> String {
         // Audit rows keep their ids.
         "audit" => (" overriding system value", "", ""),
         // The default tenant exists already.
-        "tenants" => ("", "", " on conflict (id) do update set name = excluded.name, jobs = excluded.jobs"),
+        "tenants" => (
+            "",
+            "",
+            " on conflict (id) do update set (name, jobs, state, work, quotas, own_quotas, egress, own_egress, shell, \
+                      created_at, suspended_at) = (excluded.name, excluded.jobs, excluded.state, excluded.work, \
+                      excluded.quotas, excluded.own_quotas, excluded.egress, excluded.own_egress, excluded.shell, \
+                      excluded.created_at, excluded.suspended_at)",
+        ),
         // The new schema has settings already.
         "settings" => ("", "", " on conflict (name) do update set value = excluded.value"),
         // Every job has changed just now.

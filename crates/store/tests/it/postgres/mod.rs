@@ -25,6 +25,7 @@ mod secrets;
 mod server;
 mod silence;
 mod stopped;
+mod tenants;
 mod tokens;
 mod turns;
 mod unreadable;

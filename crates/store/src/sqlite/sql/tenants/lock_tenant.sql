@@ -1,2 +1,2 @@
--- Reads the number of live jobs of tenant ?1. Primary key: tenants.
-select jobs from tenants where id = ?1;
+-- Reads what limits the definitions of tenant ?1. Primary key: tenants.
+select state, quotas, own_quotas, jobs from tenants where id = ?1;

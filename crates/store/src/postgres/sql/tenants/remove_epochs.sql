@@ -1,0 +1,2 @@
+-- Removes the rows of job $1. Primary key: epochs.
+delete from epochs where job = $1;

@@ -1,0 +1,2 @@
+-- Removes the rows of the runs $1. Primary key: open_claims.
+delete from open_claims where run = any($1);

@@ -1,0 +1,2 @@
+-- Removes the rows of the runs ?1. Primary key: backfill_runs.
+delete from backfill_runs where run in (select unhex(value) from json_each(?1));

@@ -1,0 +1,2 @@
+-- Removes the rows of job ?1. Primary key: backlog_work.
+delete from backlog_work where job = ?1;

@@ -1,0 +1,2 @@
+-- Removes the rows of job ?1. Primary key: cursors.
+delete from cursors where job = ?1;

@@ -1,0 +1,2 @@
+-- Removes the rows of the runs ?1. Primary key: flow_steps.
+delete from flow_steps where run in (select unhex(value) from json_each(?1));

@@ -1,0 +1,2 @@
+-- Removes the rows of job ?1. Primary key: jobs.
+delete from jobs where id = ?1;

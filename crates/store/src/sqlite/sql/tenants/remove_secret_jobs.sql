@@ -1,0 +1,2 @@
+-- Removes the rows of job ?1. Index: secret_jobs_job.
+delete from secret_jobs indexed by secret_jobs_job where job = ?1;

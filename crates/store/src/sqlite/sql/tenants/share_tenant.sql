@@ -1,0 +1,2 @@
+-- Reads the state and the quotas of tenant ?1. Primary key: tenants.
+select state, quotas, own_quotas, jobs from tenants where id = ?1;
