@@ -55,6 +55,7 @@ pub fn openapi() -> OpenApi {
             ("calendars", "Dates that schedules exclude"),
             ("secrets", "Values that jobs refer to, written and never read back"),
             ("audit", "Who changed what"),
+            ("tenants", "Tenants, which see nothing of each other"),
             ("tokens", "API tokens, and what the caller may do"),
             ("node", "Health, readiness and metrics of the node, and the cluster"),
             ("docs", "This document"),

@@ -43,9 +43,7 @@ pub use in_flight::{BYTES_IN_FLIGHT_MAX, InFlight};
 pub use routes::Batches;
 pub use server::{ClientAuth, ClientCertificate, Listener, ServerLimits, TLS_CHECK_EVERY, Tls, TlsFiles, serve};
 
-use elsewhere::Elsewhere;
 use error::ApiError;
-use wire::job::Allowed;
 
 /// Time limit for reading and answering one request. A streamed answer (a batch, a live log) may continue after its first bytes.
 pub const REQUEST_TIME_MAX: Duration = Duration::from_secs(30);
@@ -83,12 +81,6 @@ pub struct Api {
 impl std::fmt::Debug for Api {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Api").field("hosts", &self.hosts).finish_non_exhaustive()
-    }
-}
-
-impl Api {
-    fn allowed<'a>(&'a self, elsewhere: &'a Elsewhere) -> Allowed<'a> {
-        Allowed { targets: &self.targets, elsewhere, min_interval: self.min_interval }
     }
 }
 

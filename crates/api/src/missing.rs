@@ -45,6 +45,7 @@ pub(crate) async fn name(extract::State(api): extract::State<Arc<Api>>, request:
         },
         "calendar" => format!("no calendar is named {name:?}; `everytick calendar list` lists the calendars"),
         "secret" => format!("no secret is named {name:?}; `everytick secret list` lists the secrets"),
+        "tenant" => format!("no tenant is named {name:?}; `everytick tenant list` lists the tenants"),
         "queue" => format!("no queue is named {name:?}; `everytick queue list` lists the queues"),
         _ => format!("there is no {what} {name}; ended runs are deleted after {} (--history)", api.history),
     };

@@ -1,9 +1,9 @@
-//! Paging: `limit` and `cursor`. A cursor is opaque and contains the kind of its list, so that a list refuses the cursor of
-//! another list.
+//! Paging: `limit` and `cursor`. A cursor is opaque and contains the kind of its list and its tenant, so that a list refuses the
+//! cursor of another list, and of another tenant.
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use everytick_domain::{
-    ids::{BackfillId, RunId, TokenId},
+    ids::{BackfillId, RunId, TenantId, TokenId},
     job::check_name,
 };
 
@@ -85,15 +85,15 @@ impl Position for i64 {
     }
 }
 
-pub(crate) fn cursor<P: Position>(position: &P) -> String {
-    URL_SAFE_NO_PAD.encode(format!("{}{}", P::KIND, position.write()))
+pub(crate) fn cursor<P: Position>(position: &P, tenant: TenantId) -> String {
+    URL_SAFE_NO_PAD.encode(format!("{}{}:{}", P::KIND, tenant.raw(), position.write()))
 }
 
 /// Reads `limit` and `cursor` of a list.
-pub(crate) fn read<P: Position>(params: &mut Params) -> (usize, Option<P>) {
+pub(crate) fn read<P: Position>(params: &mut Params, tenant: TenantId) -> (usize, Option<P>) {
     let limit = params.number("limit", 1..=LIMIT_MAX, LIMIT_DEFAULT);
     let position = params.one("cursor").and_then(|text| {
-        let position = position(&text);
+        let position = position(&text, tenant);
         if position.is_none() {
             params.refuse("cursor", "is not a cursor of this list; send the next_cursor of the previous page");
         }
@@ -102,9 +102,10 @@ pub(crate) fn read<P: Position>(params: &mut Params) -> (usize, Option<P>) {
     (limit, position)
 }
 
-fn position<P: Position>(text: &str) -> Option<P> {
+fn position<P: Position>(text: &str, tenant: TenantId) -> Option<P> {
     let decoded = String::from_utf8(URL_SAFE_NO_PAD.decode(text).ok()?).ok()?;
-    P::read(decoded.strip_prefix(P::KIND)?)
+    let (owner, position) = decoded.strip_prefix(P::KIND)?.split_once(':')?;
+    P::read(position).filter(|_| owner == tenant.raw().to_string())
 }
 
 #[cfg(test)]
@@ -112,11 +113,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cursor_decodes_to_its_position_and_other_lists_refuse_it() {
-        let text = cursor(&"nightly".to_owned());
-        assert_eq!(position::<String>(&text).as_deref(), Some("nightly"));
-        assert_eq!(position::<i64>(&text), None);
-        assert_eq!(position::<RunId>(&text), None);
-        assert_eq!(position::<i64>(&cursor(&7_i64)), Some(7));
+    fn a_cursor_decodes_to_its_position_and_other_lists_and_tenants_refuse_it() {
+        let own = TenantId::DEFAULT;
+        let text = cursor(&"nightly".to_owned(), own);
+        assert_eq!(position::<String>(&text, own).as_deref(), Some("nightly"));
+        assert_eq!(position::<String>(&text, TenantId::from_raw(2)), None);
+        assert_eq!(position::<String>(&text, TenantId::from_raw(11)), None);
+        assert_eq!(position::<i64>(&text, own), None);
+        assert_eq!(position::<RunId>(&text, own), None);
+        assert_eq!(position::<i64>(&cursor(&7_i64, own), own), Some(7));
     }
 }

@@ -209,6 +209,19 @@ impl<S: Send + Sync> FromRequestParts<S> for SecretPath {
     }
 }
 
+/// The `{name}` of a tenant's path.
+pub(crate) struct TenantPath(pub(crate) String);
+
+impl<S: Send + Sync> FromRequestParts<S> for TenantPath {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self> {
+        let name = segment(parts, state, "name").await?;
+        named("name", check_name(&name))?;
+        Ok(Self(name))
+    }
+}
+
 /// A text that parses as an id is an id: the domain refuses names that look like ids.
 pub(crate) fn job_ref(text: &str) -> JobRef {
     text.parse::<JobId>().map_or_else(|_| JobRef::Name(text.to_owned()), JobRef::Id)

@@ -19,7 +19,7 @@ use crate::{
     settings::RECORDERS,
     settle,
     shared::Shared,
-    upkeep::{backfill, backlog, detect, flows, prune},
+    upkeep::{backfill, backlog, detect, flows, prune, tenants},
 };
 
 /// The parts that an engine is built from.
@@ -95,6 +95,7 @@ impl Engine {
         engine.spawn("backfill", backfill::run(engine.shared.clone()));
         engine.spawn("flows", flows::run(engine.shared.clone()));
         engine.spawn("backlog", backlog::run(engine.shared.clone()));
+        engine.spawn("tenants", tenants::run(engine.shared.clone()));
         Ok(engine)
     }
 
@@ -186,6 +187,11 @@ impl Engine {
     /// Processes the backlogs that were too long for one transaction. The loop does the same. Returns how many runs it changed.
     pub async fn work_backlogs(&self) -> Result<usize> {
         backlog::pass(&self.shared).await
+    }
+
+    /// Carries out suspensions, resumptions and deletions of tenants. The loop does the same. Returns how many jobs it changed.
+    pub async fn work_tenants(&self) -> Result<usize> {
+        tenants::pass(&self.shared).await
     }
 
     /// Advances every flow that has steps. The loop does the same. Returns how many runs began to wait.

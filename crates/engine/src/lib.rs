@@ -23,6 +23,7 @@ mod settings;
 mod settle;
 mod shared;
 mod spawn;
+mod tenants;
 mod upkeep;
 
 pub use access::{Access, CACHED_FOR, Credential, Lookup, TokenRequest, VALID_CHECK_EVERY, new_token};
@@ -32,6 +33,7 @@ pub use hints::Hints;
 pub use queries::Queries;
 pub use settings::Settings;
 pub use spawn::{Spawn, TokioSpawn};
+pub use tenants::Tenants;
 
 /// The types that commands and queries take and return. The API sees these, never a store.
 pub mod types {
@@ -39,8 +41,8 @@ pub mod types {
         Actor, ActorKind, AttemptRecord, AuditFilter, AuditRecord, AuditResult, BackfillPreview, BackfillRecord,
         BacklogAction, BacklogWork, CalendarPut, CalendarRecord, CancelledFlow, CancelledJob, ClaimBeat, Cluster,
         Created, Creator, EditJob, Edited, FlowFilter, FlowNode, FlowRecord, GoneNode, IdempotencyKey, JobFilter,
-        JobRecord, JobRef, NewToken, NodeRecord, NodeRun, Page, PartitionRecord, PutCalendar, QueueClaims, QueueRecord,
-        Redrive, Redriven, RedrivenRun, RunFilter, RunRecord, SecretPut, SecretRecord, StoreError, TokenKey,
-        TokenRecord, UnreadableRow, UnreadableRows, WorkerClaim,
+        JobRecord, JobRef, NewTenant, NewToken, NodeRecord, NodeRun, Page, PartitionRecord, PutCalendar, QueueClaims,
+        QueueRecord, Redrive, Redriven, RedrivenRun, RunFilter, RunRecord, SecretPut, SecretRecord, StoreError,
+        TenantChange, TenantRecord, TenantRef, TokenKey, TokenRecord, UnreadableRow, UnreadableRows, WorkerClaim,
     };
 }

@@ -264,3 +264,9 @@ pub(crate) const BACKFILLS_PER_READ_MAX: usize = 100;
 pub(crate) const BACKLOG_EVERY: Duration = Duration::from_secs(1);
 /// Batches in one pass. The pause that follows lets other transactions write.
 pub(crate) const BACKLOG_BATCHES_MAX: usize = 1_000;
+/// How often the leader checks whether a tenant was suspended, resumed or deleted.
+pub(crate) const TENANT_WORK_EVERY: Duration = Duration::from_secs(1);
+/// Tenants for which one pass works.
+pub(crate) const TENANTS_PER_PASS_MAX: usize = 10;
+/// Waiting workers of one tenant in one node.
+pub(crate) const TENANT_WAITING_CLAIMS_MAX: usize = 1_000;

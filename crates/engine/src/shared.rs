@@ -14,7 +14,7 @@ use tokio::sync::{Notify, RwLock, mpsc};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    Parts,
+    Parts, Tenants,
     clock::{DbClock, MonoTime},
     cluster::join,
     dispatch::{accept::Accepted, deliver::Ended},
@@ -29,6 +29,7 @@ use crate::{
 pub(crate) struct Shared {
     pub parts: Parts,
     pub clock: DbClock,
+    pub tenants: Tenants,
     pub meters: Meters,
     pub incarnation: Incarnation,
     lease: Mutex<Lease>,
@@ -84,9 +85,11 @@ impl Shared {
         let (outcomes, ended) = mpsc::unbounded_channel();
         let (acceptances, accepted) = mpsc::unbounded_channel();
         let can = parts.target.capabilities();
+        let tenants = Tenants::new(parts.store.clone(), parts.hints.clone());
         let shared = Self {
             parts,
             clock,
+            tenants,
             meters: Meters::new(),
             incarnation,
             lease: Mutex::new(lease),

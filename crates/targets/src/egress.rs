@@ -3,10 +3,10 @@
 use std::{fmt, ops::RangeInclusive, str::FromStr};
 
 use everytick_domain::secret::{Host, HostPattern};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize, Serializer};
 use url::Url;
 
-const HTTPS: &str = "https";
+pub(crate) const HTTPS: &str = "https";
 
 /// The operator's rules for the URLs of webhooks. The default allows every host.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -81,6 +81,18 @@ impl TryFrom<Written> for Ports {
     }
 }
 
+impl Ports {
+    pub(crate) fn contains(&self, port: u16) -> bool {
+        self.0.contains(&port)
+    }
+}
+
+impl Serialize for Ports {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
+    }
+}
+
 impl FromStr for Ports {
     type Err = String;
 
@@ -112,7 +124,7 @@ impl EgressPolicy {
                 "the URL of {host} does not use https, and the operator allows only https (https_only)"
             ));
         }
-        if !self.ports.iter().any(|ports| ports.0.contains(&host.port())) {
+        if !self.ports.iter().any(|ports| ports.contains(host.port())) {
             let allowed = listed(&self.ports);
             return Err(format!("{host} has a port that the operator does not allow; the ports are {allowed}"));
         }
@@ -124,7 +136,7 @@ impl EgressPolicy {
     }
 }
 
-fn listed<T: fmt::Display>(items: &[T]) -> String {
+pub(crate) fn listed<T: fmt::Display>(items: &[T]) -> String {
     items.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 

@@ -17,6 +17,7 @@ mod reference;
 mod secrets;
 pub mod shell;
 mod tail;
+mod tenant;
 
 use std::net::SocketAddr;
 
@@ -40,6 +41,7 @@ pub use self::{
     secrets::{SecretValue, Secrets},
     shell::{ShellSettings, TERM_GRACE, end_orphans},
     tail::OUTPUT_TAIL_BYTES_MAX,
+    tenant::{EGRESS_ENTRIES_MAX, TenantEgress, TenantRules},
 };
 
 /// A way to execute runs.

@@ -21,6 +21,7 @@ use axum::{
 use everytick_domain::{
     access::{Role, RunKey, Token, is_run_token},
     ids::TenantId,
+    job::check_name,
 };
 use everytick_engine::{Lookup, types::StoreError};
 use ipnet::IpNet;
@@ -36,8 +37,6 @@ use crate::{
 
 /// The tenant in which an instance token acts.
 const TENANT: HeaderName = HeaderName::from_static("everytick-tenant");
-/// The only tenant of this release.
-const DEFAULT_TENANT: &str = "default";
 /// Maximum number of bytes of a credential. A longer one cannot be a credential of this server.
 const CREDENTIAL_BYTES_MAX: usize = 256;
 
@@ -57,6 +56,8 @@ pub enum AuthMode {
 pub(super) struct Limits {
     failures: Limiter<IpAddr>,
     requests: Limiter<[u8; 32]>,
+    /// Requests of all callers of one tenant.
+    tenants: Limiter<TenantId>,
     reports: Limiter<[u8; 32]>,
 }
 
@@ -65,6 +66,7 @@ impl Default for Limits {
         Self {
             failures: Limiter::new(Rate::one_per(Duration::from_secs(6), 10)),
             requests: Limiter::new(Rate::per_second(50, 200)),
+            tenants: Limiter::new(Rate::per_second(500, 1_000)),
             reports: Limiter::new(Rate::per_second(500, 1_000)),
         }
     }
@@ -85,9 +87,13 @@ impl Limits {
     /// Refuses a caller that sends too many requests.
     pub(super) fn check(&self, caller: &Caller, route: &str) -> Result<()> {
         let Rights::Token { hash, .. } = &caller.rights else { return Ok(()) };
-        let limiter = if REPORTS.contains(&route) { &self.reports } else { &self.requests };
+        let reports = REPORTS.contains(&route);
+        let limiter = if reports { &self.reports } else { &self.requests };
         let taken = limiter.take(*hash.as_bytes(), now());
-        taken.map_err(|wait| ApiError::TooFast("this token sends too many requests".to_owned(), wait))
+        taken.map_err(|wait| ApiError::TooFast("this token sends too many requests".to_owned(), wait))?;
+        let Some(tenant) = caller.acts_in().filter(|_| !reports) else { return Ok(()) };
+        let taken = self.tenants.take(tenant, now());
+        taken.map_err(|wait| ApiError::TooFast("the callers of this tenant send too many requests".to_owned(), wait))
     }
 
     /// Counts a failed authentication.
@@ -145,7 +151,7 @@ pub(super) async fn authenticate(
     let found = access.find(&hash, lookup).await?.filter(|found| allows_ip(&found.token.allowed_ips, ip));
     let Some(found) = found else { return Err(limits.fail(ip)) };
     access.note_use(&hash, ip.to_canonical().to_string());
-    let tenant = chosen_tenant(request.headers(), found.token.grant.role)?;
+    let tenant = chosen_tenant(api, request.headers(), found.token.grant.role).await?;
     Ok(Caller::token(&found, tenant, ip, id.to_owned()))
 }
 
@@ -191,13 +197,13 @@ fn allows_ip(networks: &[String], ip: IpAddr) -> bool {
 }
 
 /// The tenant that the header names, for an instance token. Only the role `instance` may choose a tenant.
-fn chosen_tenant(headers: &HeaderMap, role: Role) -> Result<Option<TenantId>> {
+async fn chosen_tenant(api: &Api, headers: &HeaderMap, role: Role) -> Result<Option<TenantId>> {
     let Some(name) = headers.get(&TENANT) else { return Ok(None) };
-    match role {
-        Role::Instance if name == DEFAULT_TENANT => Ok(Some(TenantId::DEFAULT)),
-        Role::Instance => Err(ApiError::NotFound("tenant")),
-        _ => Err(tenant_refused()),
+    if role != Role::Instance {
+        return Err(tenant_refused());
     }
+    let name = name.to_str().ok().filter(|name| check_name(name).is_ok()).ok_or(ApiError::NotFound("tenant"))?;
+    Ok(Some(api.commands.tenants().named(name).await?.id))
 }
 
 fn refuse_tenant(headers: &HeaderMap) -> Result<()> {

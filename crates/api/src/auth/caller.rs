@@ -1,6 +1,6 @@
 //! An authenticated caller, and what it may do.
 
-use std::net::IpAddr;
+use std::{net::IpAddr, sync::Arc};
 
 use everytick_domain::{
     access::{Grant, Permission, Role, RunClaim, Scope, TokenHash},
@@ -9,7 +9,7 @@ use everytick_domain::{
 };
 use everytick_engine::{
     Credential,
-    types::{Actor, ActorKind, Creator, TokenRecord},
+    types::{Actor, ActorKind, Creator, TenantRecord, TokenRecord},
 };
 
 use super::AuthMode;
@@ -19,6 +19,8 @@ use super::AuthMode;
 pub(crate) struct Caller {
     pub(super) actor: Actor,
     pub(super) tenant: TenantId,
+    /// The tenant as it was when the request came; `None` for an instance token outside of tenants.
+    pub(super) within: Option<Arc<TenantRecord>>,
     pub(super) rights: Rights,
 }
 
@@ -49,13 +51,13 @@ impl Caller {
     /// A program on this machine, while the API is open.
     pub(super) fn local(mode: AuthMode, ip: IpAddr, request: String) -> Self {
         let actor = Actor { ip: Some(ip), request: Some(request), ..Actor::local("local") };
-        Self { actor, tenant: TenantId::DEFAULT, rights: Rights::All { by_flag: mode == AuthMode::Open } }
+        Self { actor, tenant: TenantId::DEFAULT, within: None, rights: Rights::All { by_flag: mode == AuthMode::Open } }
     }
 
     pub(super) fn run(claim: RunClaim, ip: IpAddr, request: String) -> Self {
         let name = format!("run:{}", claim.run);
         let actor = Actor { name, kind: ActorKind::Token, token: None, ip: Some(ip), request: Some(request) };
-        Self { actor, tenant: claim.tenant, rights: Rights::Run(claim) }
+        Self { actor, tenant: claim.tenant, within: None, rights: Rights::Run(claim) }
     }
 
     /// A caller with a token. `chosen` is the tenant in which an instance token acts.
@@ -71,7 +73,20 @@ impl Caller {
         };
         let tenant = grant.tenant.unwrap_or(TenantId::DEFAULT);
         let rights = Rights::Token { grant, own, hash: token.hash, token: Box::new(token), now };
-        Self { actor, tenant, rights }
+        Self { actor, tenant, within: None, rights }
+    }
+
+    /// The tenant in which the caller acts; `None` for an instance token outside of tenants.
+    pub(super) fn acts_in(&self) -> Option<TenantId> {
+        match &self.rights {
+            Rights::Token { grant, .. } => grant.tenant,
+            Rights::All { .. } | Rights::Run(_) => Some(self.tenant),
+        }
+    }
+
+    /// The name of that tenant.
+    pub(crate) fn tenant_name(&self) -> Option<&str> {
+        self.within.as_ref().map(|tenant| tenant.name.as_str())
     }
 
     pub(crate) fn may(&self, permission: Permission) -> bool {

@@ -18,7 +18,7 @@ pub(crate) mod scope;
 use std::{
     net::{IpAddr, Ipv4Addr},
     ops::Deref,
-    sync::Arc,
+    sync::{Arc, OnceLock},
 };
 
 use axum::{
@@ -31,6 +31,7 @@ use everytick_domain::{
     access::{EXPIRES_SOON, LifetimePolicy, Permission, RunKey, Scope},
     ids::{Fence, RunId, TenantId},
     invalid::Invalid,
+    tenant::{Quotas, TenantState},
 };
 use everytick_engine::{
     Queries,
@@ -38,10 +39,14 @@ use everytick_engine::{
     types::{Actor, StoreError},
 };
 
+use everytick_targets::TenantRules;
+
 use crate::{
     Api,
+    elsewhere::Elsewhere,
     error::{ApiError, Result},
     server::RemoteAddress,
+    wire::job::Allowed,
 };
 
 pub use authenticate::AuthMode;
@@ -89,12 +94,17 @@ impl Guarded {
     fn access(&self) -> &everytick_engine::Access {
         self.0.access()
     }
+    fn tenants(&self) -> &everytick_engine::Tenants {
+        self.0.tenants()
+    }
 }
 
 /// The API as one caller sees it.
 pub(crate) struct Call {
     pub(crate) commands: Commands,
     pub(crate) caller: Caller,
+    /// What the tenant permits its jobs to do, or why that cannot be read. Read at its first use.
+    rules: OnceLock<Result<TenantRules, String>>,
     api: Arc<Api>,
 }
 
@@ -119,8 +129,21 @@ impl Call {
         self.scope().job_prefix.is_some() || self.scope().queues.is_some()
     }
 
-    /// Whether the caller would still be admitted: its token may end during a long request.
+    /// What the operator and the tenant allow jobs to do.
+    pub(crate) fn allowed<'a>(&'a self, elsewhere: &'a Elsewhere) -> Result<Allowed<'a>> {
+        let within = self.caller.within.as_ref().ok_or(ApiError::Internal)?;
+        let own = within.layers().effective(Quotas::default());
+        let min_interval = own.min_interval.map_or(self.api.min_interval, |own| own.max(self.api.min_interval));
+        let rules = || TenantRules::of(within.shell, [&within.egress, &within.own_egress]);
+        let tenant = self.rules.get_or_init(rules).as_ref().map_err(|why| ApiError::Unreadable(why.clone()))?;
+        Ok(Allowed { targets: &self.api.targets, tenant, elsewhere, min_interval })
+    }
+
+    /// Whether the caller would still be admitted: its token may end during a long request, or its tenant may be suspended.
     pub(crate) async fn is_admitted(&self) -> Result<bool, StoreError> {
+        if self.commands.tenants().get(self.tenant()).await?.state != TenantState::Active {
+            return Ok(false);
+        }
         match (self.caller.own_hash(), self.caller.claim()) {
             (Some(hash), _) => self.commands.access().is_valid(hash).await,
             // A run token ends with its claim, which every write checks.
@@ -171,7 +194,8 @@ impl FromRequestParts<Arc<Api>> for State {
     async fn from_request_parts(parts: &mut Parts, api: &Arc<Api>) -> Result<Self> {
         // `admit` adds the caller to each request of a route that is not public.
         let caller = parts.extensions.get::<Caller>().cloned().ok_or(ApiError::Internal)?;
-        Ok(Self(Arc::new(Call { commands: api.commands.0.clone(), caller, api: api.clone() })))
+        let commands = api.commands.0.clone();
+        Ok(Self(Arc::new(Call { commands, caller, rules: OnceLock::new(), api: api.clone() })))
     }
 }
 
@@ -221,9 +245,21 @@ async fn check(
     };
     let limits = &api.auth.limits;
     let authenticated = authenticate(api, limits, request, info.ip, &info.request).await;
-    let caller = authenticated.map_err(|error| (error, None))?;
+    let mut caller = authenticated.map_err(|error| (error, None))?;
     if let Err(error) = limits.check(&caller, route) {
         return Err((error, Some(caller)));
+    }
+    // The routes of the operator act in no tenant.
+    if let Some(tenant) = caller.acts_in().filter(|_| permission.name() != Permission::Instance.name()) {
+        match api.commands.tenants().get(tenant).await {
+            Ok(tenant) if tenant.state == TenantState::Active || routes::while_suspended(request.method(), route) => {
+                caller.within = Some(tenant);
+            }
+            Ok(_) => return Err((ApiError::TenantSuspended, Some(caller))),
+            // The tenant was removed.
+            Err(StoreError::NotFound(_)) => return Err((ApiError::TenantSuspended, Some(caller))),
+            Err(error) => return Err((error.into(), Some(caller))),
+        }
     }
     let may = caller.may(permission) && caller.claim().is_none_or(|_| routes::for_run_tokens(route));
     if may { Ok(Some(caller)) } else { Err((ApiError::NotPermitted(permission), Some(caller))) }

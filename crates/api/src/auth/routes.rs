@@ -3,7 +3,9 @@
 use axum::http::Method;
 use everytick_domain::access::Permission;
 
-use Permission::{Cluster, Control, Manage, Own, Public, Read, ReadInstance, ReadManage, ReadSecrets, Work, Write};
+use Permission::{
+    Cluster, Control, Instance, Manage, Own, Public, Read, ReadInstance, ReadManage, ReadSecrets, Work, Write,
+};
 
 /// Method, path as the router has it, permission.
 const ROUTES: &[(&str, &str, Permission)] = &[
@@ -66,6 +68,14 @@ const ROUTES: &[(&str, &str, Permission)] = &[
     ("POST", "/api/v1/queues/{queue}/settle", Work),
     ("POST", "/api/v1/queues/{queue}/leave", Work),
     ("GET", "/api/v1/audit", ReadManage),
+    ("GET", "/api/v1/tenants", ReadInstance),
+    ("POST", "/api/v1/tenants", Instance),
+    ("GET", "/api/v1/tenants/{name}", ReadInstance),
+    ("PATCH", "/api/v1/tenants/{name}", Instance),
+    ("DELETE", "/api/v1/tenants/{name}", Instance),
+    ("POST", "/api/v1/tenants/{name}/suspend", Instance),
+    ("POST", "/api/v1/tenants/{name}/resume", Instance),
+    ("PATCH", "/api/v1/tenant", Manage),
     ("GET", "/api/v1/me", Own),
     ("GET", "/api/v1/tokens", ReadManage),
     ("POST", "/api/v1/tokens", Manage),
@@ -77,6 +87,20 @@ const ROUTES: &[(&str, &str, Permission)] = &[
 
 /// The routes that the receiver of a delivery needs to report on it.
 const FOR_RUN_TOKENS: [&str; 3] = ["/api/v1/runs/{id}/heartbeat", "/api/v1/runs/{id}/log", "/api/v1/runs/{id}/settle"];
+
+/// The routes that stay open while the tenant is suspended: claims that exist end normally.
+const WHILE_SUSPENDED: [&str; 5] = [
+    "/api/v1/runs/{id}/heartbeat",
+    "/api/v1/runs/{id}/log",
+    "/api/v1/runs/{id}/settle",
+    "/api/v1/runs/{id}/release",
+    "/api/v1/queues/{queue}/settle",
+];
+
+/// Whether a request is served while the tenant of its caller is suspended.
+pub(super) fn while_suspended(method: &Method, path: &str) -> bool {
+    method == Method::POST && WHILE_SUSPENDED.contains(&path)
+}
 
 /// Whether a run token is accepted for a route.
 pub(super) fn for_run_tokens(path: &str) -> bool {

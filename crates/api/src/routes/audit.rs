@@ -45,12 +45,12 @@ pub(crate) async fn list_audit(State(api): Shared, mut params: Params) -> Result
         params.refuse("result", format!("{other:?} is not a result; write \"ok\" or \"denied\""));
     }
     let subject = params.one("subject");
-    let (limit, before) = paging::read::<i64>(&mut params);
+    let (limit, before) = paging::read::<i64>(&mut params, api.tenant());
     params.finish()?;
     if let Some(subject) = subject {
         filter.subjects = prefix::audit_subjects(&api, &subject).await?;
     }
     let page = api.queries().audit(api.tenant(), &filter, before, limit).await?;
     let items = page.items.into_iter().map(AuditEntry::from).collect();
-    Ok(Json(AuditPage { items, next_cursor: page.next.as_ref().map(paging::cursor) }))
+    Ok(Json(AuditPage { items, next_cursor: page.next.map(|next| paging::cursor(&next, api.tenant())) }))
 }

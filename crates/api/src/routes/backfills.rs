@@ -78,12 +78,12 @@ pub(crate) async fn list_backfills(
     JobPath(job): JobPath,
     mut params: Params,
 ) -> Result<Json<BackfillPage>> {
-    let (limit, before) = paging::read::<BackfillId>(&mut params);
+    let (limit, before) = paging::read::<BackfillId>(&mut params, api.tenant());
     params.finish()?;
     let job = api.queries().job_id(api.tenant(), &job).await?;
     let page = api.queries().backfills(api.tenant(), job, before, limit).await?;
     let items = page.items.into_iter().map(Backfill::from).collect();
-    Ok(Json(BackfillPage { items, next_cursor: page.next.as_ref().map(paging::cursor) }))
+    Ok(Json(BackfillPage { items, next_cursor: page.next.map(|next| paging::cursor(&next, api.tenant())) }))
 }
 
 /// Read a backfill and its progress

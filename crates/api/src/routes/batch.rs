@@ -211,7 +211,7 @@ impl Batch {
         } else {
             read_object::<JobDefinition>(text)
                 .and_then(|definition| {
-                    definition.read(None, self.api.allowed(&self.elsewhere)).map_err(ApiError::Invalid)
+                    definition.read(None, self.api.allowed(&self.elsewhere)?).map_err(ApiError::Invalid)
                 })
                 .and_then(|spec| self.api.check_spec(&spec).map(|()| spec))
         };

@@ -36,11 +36,11 @@ use crate::{
     responses((status = 200, description = "A page of calendars", body = CalendarPage))
 )]
 pub(crate) async fn list_calendars(State(api): Shared, mut params: Params) -> Result<Json<CalendarPage>> {
-    let (limit, after) = paging::read::<String>(&mut params);
+    let (limit, after) = paging::read::<String>(&mut params, api.tenant());
     params.finish()?;
     let page = api.queries().calendars(api.tenant(), after.as_deref(), limit).await?;
     let items = page.items.into_iter().map(Calendar::from).collect();
-    Ok(Json(CalendarPage { items, next_cursor: page.next.as_ref().map(paging::cursor) }))
+    Ok(Json(CalendarPage { items, next_cursor: page.next.map(|next| paging::cursor(&next, api.tenant())) }))
 }
 
 /// Read a calendar

@@ -41,11 +41,11 @@ pub(crate) async fn list_flows(State(api): Shared, mut params: Params) -> Result
         states: params.words("status", "state of a flow", &states, FlowState::from_word),
         ids: None,
     };
-    let (limit, before) = paging::read::<FlowPosition>(&mut params);
+    let (limit, before) = paging::read::<FlowPosition>(&mut params, api.tenant());
     params.finish()?;
     let page = api.queries().flows(api.tenant(), &filter, before.map(|FlowPosition(id)| id), limit).await?;
     let items = page.items.iter().map(FlowSummary::from).collect();
-    Ok(Json(FlowPage { items, next_cursor: page.next.map(|id| paging::cursor(&FlowPosition(id))) }))
+    Ok(Json(FlowPage { items, next_cursor: page.next.map(|id| paging::cursor(&FlowPosition(id), api.tenant())) }))
 }
 
 /// Get a flow

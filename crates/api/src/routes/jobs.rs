@@ -57,7 +57,7 @@ const RACES_MAX: usize = 8;
 pub(crate) async fn create_job(State(api): Shared, body: JsonBody) -> Result<Response> {
     let definition: JobDefinition = body.read()?;
     let elsewhere = Elsewhere::of(&api, &definition).await;
-    let spec = definition.read(None, api.allowed(&elsewhere)).map_err(ApiError::Invalid)?;
+    let spec = definition.read(None, api.allowed(&elsewhere)?).map_err(ApiError::Invalid)?;
     api.check_spec(&spec)?;
     let warnings = warnings::of(&api, &spec, None).await;
     let made = api.commands.create_jobs(api.tenant(), &api.actor(), vec![spec], body.idempotency.as_ref()).await?;
@@ -117,7 +117,7 @@ pub(crate) async fn list_jobs(State(api): Shared, mut params: Params) -> Result<
     if let Some(other) = include.as_deref().filter(|what| *what != "payload") {
         params.refuse("include", format!("{other:?} cannot be included; write \"payload\""));
     }
-    let (limit, after) = paging::read::<String>(&mut params);
+    let (limit, after) = paging::read::<String>(&mut params, api.tenant());
     params.finish()?;
     let after = api.first_job(after);
     let mut page = api.queries().jobs(api.tenant(), &filter, after.as_deref(), limit).await?;
@@ -126,7 +126,7 @@ pub(crate) async fn list_jobs(State(api): Shared, mut params: Params) -> Result<
         page.next = None;
     }
     let items = page.items.iter().map(|record| Job::listed(record, include.is_some())).collect();
-    Ok(Json(JobPage { items, next_cursor: page.next.as_ref().map(paging::cursor) }))
+    Ok(Json(JobPage { items, next_cursor: page.next.map(|next| paging::cursor(&next, api.tenant())) }))
 }
 
 /// Read a job
@@ -234,7 +234,7 @@ async fn replace(
         let record = api.queries().job(api.tenant(), &job).await?;
         let definition = define(&Job::from(&record))?;
         let elsewhere = Elsewhere::of(api, &definition).await;
-        let spec = definition.read(Some(&record.job), api.allowed(&elsewhere)).map_err(ApiError::Invalid)?;
+        let spec = definition.read(Some(&record.job), api.allowed(&elsewhere)?).map_err(ApiError::Invalid)?;
         api.check_spec(&spec)?;
         if_match.check(record.job.version)?;
         let warnings = warnings::of(api, &spec, Some(&record.job.spec)).await;

@@ -14,6 +14,7 @@ mod redrive;
 mod runs;
 mod schedules;
 mod secrets;
+mod tenants;
 mod tokens;
 
 use std::sync::Arc;
@@ -81,6 +82,11 @@ pub(crate) fn all() -> OpenApiRouter<Arc<Api>> {
         .routes(routes!(queues::release_run))
         .routes(routes!(queues::settle_runs))
         .routes(routes!(audit::list_audit))
+        .routes(routes!(tenants::list_tenants, tenants::create_tenant))
+        .routes(routes!(tenants::get_tenant, tenants::update_tenant, tenants::delete_tenant))
+        .routes(routes!(tenants::suspend_tenant))
+        .routes(routes!(tenants::resume_tenant))
+        .routes(routes!(tenants::narrow_tenant))
         .routes(routes!(tokens::get_me))
         .routes(routes!(tokens::list_tokens, tokens::create_token))
         .routes(routes!(tokens::get_token, tokens::revoke_token))

@@ -3,7 +3,7 @@
 use std::{future::pending, time::Duration};
 
 use axum::Json;
-use everytick_domain::run;
+use everytick_domain::{run, tenant::TenantState};
 use everytick_engine::{
     commands::{Work, WorkRequest},
     types::StoreError,
@@ -39,12 +39,12 @@ use crate::{
     responses((status = 200, description = "A page of queues: those that jobs use or that have limits", body = QueuePage))
 )]
 pub(crate) async fn list_queues(State(api): Shared, mut params: Params) -> Result<Json<QueuePage>> {
-    let (limit, from) = paging::read::<String>(&mut params);
+    let (limit, from) = paging::read::<String>(&mut params, api.tenant());
     params.finish()?;
     let page = api.queries().queues(api.tenant(), from.as_deref(), limit).await?;
     let seen = page.items.into_iter().filter(|queue| api.scope().allows_queue(&queue.name));
     let items = seen.map(Queue::from).collect();
-    Ok(Json(QueuePage { items, next_cursor: page.next.as_ref().map(paging::cursor) }))
+    Ok(Json(QueuePage { items, next_cursor: page.next.map(|next| paging::cursor(&next, api.tenant())) }))
 }
 
 /// Read a queue: its limits, depth and oldest run
@@ -135,7 +135,10 @@ pub(crate) async fn claim_runs(
             Ok(Json(ClaimAnswer { runs: Vec::new() }))
         }
         Work::Claims(found) => Ok(Json(ClaimAnswer { runs: found.claims.into_iter().map(ClaimedRun::from).collect() })),
-        Work::NotAdmitted => Err(ApiError::Unauthenticated),
+        Work::NotAdmitted => match api.commands.tenants().get(api.tenant()).await?.state {
+            TenantState::Active => Err(ApiError::Unauthenticated),
+            TenantState::Suspended | TenantState::Deleting => Err(ApiError::TenantSuspended),
+        },
         Work::TooManyWaiting => {
             Err(ApiError::Busy("too many workers wait at this node; retry, or use another node".to_owned()))
         }

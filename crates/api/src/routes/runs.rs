@@ -123,7 +123,7 @@ impl RunQuery {
             ..RunFilter::default()
         };
         let flow = params.one("flow");
-        let (limit, before) = paging::read(&mut params);
+        let (limit, before) = paging::read(&mut params, api.tenant());
         params.finish()?;
         if let Some(flow) = flow {
             filter.flow = Some(prefix::flow(api, &flow).await?);
@@ -138,7 +138,7 @@ async fn list(api: &Call, job: Option<JobId>, query: RunQuery) -> Result<Json<Ru
     let page = api.queries().runs(api.tenant(), &filter, before, limit).await?;
     let items = page.items.into_iter().map(Run::from).collect();
     let searched_to = page.next.map(RunId::time);
-    Ok(Json(RunPage { items, next_cursor: page.next.as_ref().map(paging::cursor), searched_to }))
+    Ok(Json(RunPage { items, next_cursor: page.next.map(|next| paging::cursor(&next, api.tenant())), searched_to }))
 }
 
 /// Read a run

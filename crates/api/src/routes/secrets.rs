@@ -36,11 +36,11 @@ use crate::{
     responses((status = 200, description = "A page of secrets", body = SecretPage))
 )]
 pub(crate) async fn list_secrets(State(api): Shared, mut params: Params) -> Result<Json<SecretPage>> {
-    let (limit, after) = paging::read::<String>(&mut params);
+    let (limit, after) = paging::read::<String>(&mut params, api.tenant());
     params.finish()?;
     let page = api.queries().secrets(api.tenant(), after.as_deref(), limit).await?;
     let items = page.items.into_iter().map(Secret::from).collect();
-    Ok(Json(SecretPage { items, next_cursor: page.next.as_ref().map(paging::cursor) }))
+    Ok(Json(SecretPage { items, next_cursor: page.next.map(|next| paging::cursor(&next, api.tenant())) }))
 }
 
 /// Read a secret, without its value

@@ -51,7 +51,7 @@ pub(crate) async fn create_token(State(api): Shared, params: Params, body: JsonB
     let request = body.read::<TokenRequest>()?;
     let new = request.read(api.tenant(), api.auth.lifetimes).map_err(ApiError::Invalid)?;
     let (token, record) = api.commands.access().create(&api.actor(), &api.caller.creator(), new).await?;
-    Ok(created(&format!("/api/v1/tokens/{}", record.id), NewToken::of(&token, &record)))
+    Ok(created(&format!("/api/v1/tokens/{}", record.id), NewToken::of(&token, &record, api.caller.tenant_name())))
 }
 
 /// List tokens, the oldest first
@@ -68,7 +68,7 @@ pub(crate) async fn create_token(State(api): Shared, params: Params, body: JsonB
     responses((status = 200, description = "A page of tokens", body = TokenPage))
 )]
 pub(crate) async fn list_tokens(State(api): Shared, mut params: Params) -> Result<Json<TokenPage>> {
-    let (limit, after) = paging::read::<TokenId>(&mut params);
+    let (limit, after) = paging::read::<TokenId>(&mut params, api.tenant());
     params.finish()?;
     let access = api.commands.access();
     let page = access.list(Some(api.tenant()), after, limit).await?;
@@ -76,8 +76,12 @@ pub(crate) async fn list_tokens(State(api): Shared, mut params: Params) -> Resul
     let mut items =
         if after.is_none() { access.list(None, None, INSTANCE_TOKENS_MAX).await?.items } else { Vec::new() };
     items.extend(page.items);
-    let items = items.iter().filter(|token| api.caller.manages(&token.grant)).map(Token::from).collect();
-    Ok(Json(TokenPage { items, next_cursor: page.next.as_ref().map(paging::cursor) }))
+    let items = items
+        .iter()
+        .filter(|token| api.caller.manages(&token.grant))
+        .map(|token| Token::of(token, api.caller.tenant_name()))
+        .collect();
+    Ok(Json(TokenPage { items, next_cursor: page.next.map(|next| paging::cursor(&next, api.tenant())) }))
 }
 
 const INSTANCE_TOKENS_MAX: usize = 100;
@@ -95,7 +99,7 @@ const INSTANCE_TOKENS_MAX: usize = 100;
 )]
 pub(crate) async fn get_token(State(api): Shared, TokenPath(id): TokenPath, params: Params) -> Result<Json<Token>> {
     params.finish()?;
-    Ok(Json(Token::from(&managed(&api, id).await?)))
+    Ok(Json(Token::of(&managed(&api, id).await?, api.caller.tenant_name())))
 }
 
 /// Revoke a token
@@ -119,7 +123,7 @@ pub(crate) async fn revoke_token(
     params.finish()?;
     let owner = managed(&api, id).await?.grant.tenant;
     let ended = api.commands.access().revoke(&api.actor(), owner, id).await?;
-    Ok(Json(RevokedToken::of(&ended).ok_or(ApiError::Internal)?))
+    Ok(Json(RevokedToken::of(&ended, api.caller.tenant_name()).ok_or(ApiError::Internal)?))
 }
 
 /// Replace a token by a new one with the same name, role and scope
@@ -153,7 +157,7 @@ pub(crate) async fn rotate_token(
         None => return Err(ApiError::NotPermitted(Permission::Manage)),
     };
     let (token, record) = api.commands.access().rotate(&api.actor(), owner, id, overlap).await?;
-    Ok(created(&format!("/api/v1/tokens/{}", record.id), NewToken::of(&token, &record)))
+    Ok(created(&format!("/api/v1/tokens/{}", record.id), NewToken::of(&token, &record, api.caller.tenant_name())))
 }
 
 /// A token that the caller may manage. The token belongs to the caller's tenant, and is not stronger than the caller.

@@ -35,6 +35,7 @@ pub(crate) mod run;
 pub(crate) mod schedule;
 pub(crate) mod secret;
 pub(crate) mod target;
+pub(crate) mod tenant;
 pub(crate) mod token;
 
 use everytick_domain::{invalid::Invalid, time::Span};

@@ -95,6 +95,10 @@ impl Target {
         if old.is_none_or(|old| old.host() != spec.host()) {
             wrong.extend(everytick_targets::refused_receiver(&spec, allowed.targets));
         }
+        // Likewise an unchanged target.
+        if old != Some(&spec) {
+            wrong.extend(allowed.tenant.refused(&spec));
+        }
         if allowed.targets.refuse_inline_secrets {
             wrong.extend(new_inline(&spec, old));
         }

@@ -139,15 +139,16 @@ pub(crate) struct Token {
     rotated_from: Option<TokenId>,
 }
 
-impl From<&TokenRecord> for Token {
-    fn from(record: &TokenRecord) -> Self {
+impl Token {
+    /// `tenant` is the name of the caller's tenant. A caller sees only tokens of its tenant, and tokens of no tenant.
+    pub(crate) fn of(record: &TokenRecord, tenant: Option<&str>) -> Self {
         let scope = &record.grant.scope;
         Self {
             id: record.id,
             name: record.name.clone(),
             prefix: record.prefix.clone(),
             role: record.grant.role,
-            tenant: record.grant.tenant.map(tenant_name),
+            tenant: record.grant.tenant.and(tenant).map(ToOwned::to_owned),
             queues: queues(scope),
             job_prefix: scope.job_prefix.clone(),
             read_only: scope.read_only,
@@ -166,11 +167,6 @@ fn queues(scope: &Scope) -> Option<Vec<String>> {
     scope.queues.as_ref().map(|queues| queues.iter().map(ToString::to_string).collect())
 }
 
-/// This release has one tenant with a name.
-fn tenant_name(tenant: TenantId) -> String {
-    if tenant == TenantId::DEFAULT { "default".to_owned() } else { tenant.raw().to_string() }
-}
-
 /// A revoked token.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct RevokedToken {
@@ -182,9 +178,10 @@ pub(crate) struct RevokedToken {
 
 impl RevokedToken {
     /// The first token of `ended` is the one that the request named.
-    pub(crate) fn of(ended: &[TokenRecord]) -> Option<Self> {
+    pub(crate) fn of(ended: &[TokenRecord], tenant: Option<&str>) -> Option<Self> {
         let (token, others) = ended.split_first()?;
-        Some(Self { token: token.into(), also_revoked: others.iter().map(Token::from).collect() })
+        let also_revoked = others.iter().map(|token| Token::of(token, tenant)).collect();
+        Some(Self { token: Token::of(token, tenant), also_revoked })
     }
 }
 
@@ -199,8 +196,8 @@ pub(crate) struct NewToken {
 }
 
 impl NewToken {
-    pub(crate) fn of(token: &access::Token, record: &TokenRecord) -> Self {
-        Self { token: token.expose().to_owned(), record: record.into() }
+    pub(crate) fn of(token: &access::Token, record: &TokenRecord, tenant: Option<&str>) -> Self {
+        Self { token: token.expose().to_owned(), record: Token::of(record, tenant) }
     }
 }
 
@@ -249,13 +246,13 @@ impl Me {
         let (scope, grant) = (caller.scope(), caller.grant());
         Self {
             actor: caller.actor_name().to_owned(),
-            tenant: grant.map_or(Some(TenantId::DEFAULT), |grant| grant.tenant).map(tenant_name),
+            tenant: caller.tenant_name().map(ToOwned::to_owned),
             role: grant.map(|grant| grant.role),
             queues: queues(scope),
             job_prefix: scope.job_prefix.clone(),
             read_only: scope.read_only,
             permissions,
-            token: caller.own_token().map(Token::from),
+            token: caller.own_token().map(|token| Token::of(token, caller.tenant_name())),
         }
     }
 }

@@ -22,5 +22,6 @@ mod refusals;
 mod runs;
 mod secrets;
 mod support;
+mod tenants;
 mod tls;
 mod warnings;

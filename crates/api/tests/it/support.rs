@@ -137,6 +137,21 @@ impl Server {
         )
     }
 
+    /// The same on a PostgreSQL of its own, which lives as long as the second value.
+    pub(crate) async fn required_on_postgres() -> (Self, everytick_store::conformance::server::Database) {
+        use everytick_store::{
+            PostgresStore,
+            conformance::server::{Server as Postgres, options},
+        };
+        let database = Postgres::shared().blank().await;
+        let store = PostgresStore::connect(&database.url, options(None), Limits::default()).await.unwrap();
+        let (api_store, store) = (Arc::new(store.api_handle(4)), Arc::new(store));
+        let auth = Auth::new(AuthMode::Required, LifetimePolicy::default(), None);
+        let (dir, every) = (TempDir::new().unwrap(), Span::seconds(1));
+        let server = Self::on(api_store, store, dir, targets(true), every, BYTES_IN_FLIGHT_MAX, auth, vault());
+        (server, database)
+    }
+
     /// A server whose operator has no key file.
     pub(crate) async fn without_keys() -> Self {
         Self::opened(targets(true), None).await

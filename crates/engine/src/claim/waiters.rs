@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     Hints,
-    settings::{QUEUE_POLL, WAITING_CLAIMS_MAX},
+    settings::{QUEUE_POLL, TENANT_WAITING_CLAIMS_MAX, WAITING_CLAIMS_MAX},
 };
 
 /// A queue of a tenant.
@@ -34,6 +34,7 @@ struct Inner {
 struct Waiting {
     queues: BTreeMap<QueueKey, VecDeque<Entry>>,
     count: usize,
+    by_tenant: BTreeMap<TenantId, usize>,
     last: u64,
     /// Whether the task that polls the queues is running.
     is_polled: bool,
@@ -61,13 +62,15 @@ impl ClaimWaiters {
         self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a worker behind those that wait for the same queue. `None` if too many workers wait.
+    /// Adds a worker behind those that wait for the same queue. `None` if too many workers wait, of all tenants or of this one.
     pub(crate) fn join(&self, key: &QueueKey, worker: &str) -> Option<Waiter> {
         let mut waiting = self.waiting();
-        if waiting.count >= WAITING_CLAIMS_MAX {
+        let own = waiting.by_tenant.get(&key.0).copied().unwrap_or_default();
+        if waiting.count >= WAITING_CLAIMS_MAX || own >= TENANT_WAITING_CLAIMS_MAX {
             return None;
         }
         waiting.count += 1;
+        *waiting.by_tenant.entry(key.0).or_default() += 1;
         waiting.last += 1;
         let number = waiting.last;
         let (wake, woken) = oneshot::channel();
@@ -79,7 +82,7 @@ impl ClaimWaiters {
     pub(crate) fn wake(&self, key: &QueueKey) {
         let mut waiting = self.waiting();
         while let Some(Entry { wake, .. }) = waiting.queues.get_mut(key).and_then(VecDeque::pop_front) {
-            waiting.count -= 1;
+            waiting.ended(key.0, 1);
             if wake.send(()).is_ok() {
                 break;
             }
@@ -154,11 +157,22 @@ impl Waiting {
         let before = entries.len();
         entries.retain(|entry| !matches(entry));
         let (removed, is_empty) = (before - entries.len(), entries.is_empty());
-        self.count -= removed;
+        self.ended(key.0, removed);
         if is_empty {
             self.queues.remove(key);
         }
         removed
+    }
+
+    /// Counts waits of a tenant that have ended.
+    fn ended(&mut self, tenant: TenantId, count: usize) {
+        self.count -= count;
+        if let Some(own) = self.by_tenant.get_mut(&tenant) {
+            *own = own.saturating_sub(count);
+            if *own == 0 {
+                self.by_tenant.remove(&tenant);
+            }
+        }
     }
 }
 
@@ -219,9 +233,22 @@ mod tests {
     #[test]
     fn a_full_list_accepts_no_worker_until_one_leaves() {
         let waiters = ClaimWaiters::default();
-        let mut all: Vec<_> = (0..WAITING_CLAIMS_MAX).map(|_| waiters.join(&key(), "w").unwrap()).collect();
-        assert!(waiters.join(&key(), "w").is_none());
+        let of = |n: usize| (TenantId::from_raw(i32::try_from(n % 20).unwrap()), "q".to_owned());
+        let mut all: Vec<_> = (0..WAITING_CLAIMS_MAX).map(|n| waiters.join(&of(n), "w").unwrap()).collect();
+        assert!(waiters.join(&of(20), "w").is_none());
         all.pop();
+        assert!(waiters.join(&of(20), "w").is_some());
+    }
+
+    #[test]
+    fn the_waiting_workers_of_one_tenant_leave_places_to_others() {
+        let waiters = ClaimWaiters::default();
+        let mut own: Vec<_> = (0..TENANT_WAITING_CLAIMS_MAX).map(|_| waiters.join(&key(), "w").unwrap()).collect();
+        assert!(waiters.join(&key(), "w").is_none());
+        assert!(waiters.join(&(TenantId::from_raw(2), "q".to_owned()), "w").is_some());
+        own.pop();
         assert!(waiters.join(&key(), "w").is_some());
+        drop(own);
+        assert!(waiters.waiting().by_tenant.is_empty());
     }
 }

@@ -17,7 +17,7 @@ use everytick_domain::ids;
 use everytick_store::{Store, SystemClock, WallClock as _};
 
 use crate::{
-    Access, Hints, Queries,
+    Access, Hints, Queries, Tenants,
     claim::{asked::AskedQueues, waiters::ClaimWaiters},
     live::LiveLogs,
     secrets::Vault,
@@ -52,6 +52,7 @@ pub struct Commands {
     waiters: ClaimWaiters,
     asked: AskedQueues,
     access: Access,
+    tenants: Tenants,
     vault: Option<Vault>,
 }
 
@@ -66,7 +67,8 @@ impl Commands {
     pub fn new(store: Arc<dyn Store>, hints: Hints, entropy: Arc<dyn Entropy>, live: LiveLogs) -> Self {
         let (waiters, asked) = (ClaimWaiters::default(), AskedQueues::default());
         let access = Access::new(store.clone(), hints.clone(), entropy.clone());
-        Self { queries: Queries::new(store.clone()), store, hints, entropy, live, waiters, asked, access, vault: None }
+        let (tenants, queries) = (Tenants::new(store.clone(), hints.clone()), Queries::new(store.clone()));
+        Self { queries, store, hints, entropy, live, waiters, asked, access, tenants, vault: None }
     }
 
     /// The queries on the same store.
@@ -79,6 +81,11 @@ impl Commands {
     #[must_use]
     pub const fn access(&self) -> &Access {
         &self.access
+    }
+
+    #[must_use]
+    pub const fn tenants(&self) -> &Tenants {
+        &self.tenants
     }
 
     /// A new id for a request that came without an id.

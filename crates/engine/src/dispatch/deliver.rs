@@ -17,7 +17,7 @@ use everytick_store::ClaimedRun;
 use everytick_targets::{Dispatch, LiveOutput, Needs, Secrets, Stream, needs};
 use futures::FutureExt as _;
 
-use super::{accept::Accepted, secrets};
+use super::{accept::Accepted, secrets, tenant};
 use crate::{
     live::LiveLog,
     memory::{Claimed, OwnClaim},
@@ -116,8 +116,11 @@ async fn ended(shared: &Shared, own: OwnClaim, delegated: bool, started_at: DbTi
     let _ = shared.outcomes.send(Ended { own, outcome, started_at, ended_at });
 }
 
-/// One attempt, with the secrets to which it refers.
+/// One attempt, with the secrets to which it refers, if the rules of the tenant permit it.
 async fn attempt(shared: &Shared, run: &ClaimedRun, live: &Live, own: &OwnClaim, now: DbTime) -> Outcome {
+    if let Err(outcome) = tenant::check(shared, &own.job).await {
+        return outcome;
+    }
     match secrets::resolve(shared, &own.job).await {
         Ok(resolved) => {
             let dispatch = dispatch(shared, run, own, now, resolved);

@@ -5,3 +5,4 @@ pub(crate) mod accept;
 pub(crate) mod cancel;
 pub(crate) mod deliver;
 mod secrets;
+mod tenant;

@@ -1,4 +1,4 @@
-//! Work in the background: pruning, dead schedules, expired jobs, backfills, backlogs and flows.
+//! Work in the background: pruning, dead schedules, expired jobs, backfills, backlogs, flows and tenants.
 
 pub(crate) mod backfill;
 pub(crate) mod backlog;
@@ -6,3 +6,4 @@ pub(crate) mod detect;
 pub(crate) mod expire;
 pub(crate) mod flows;
 pub(crate) mod prune;
+pub(crate) mod tenants;

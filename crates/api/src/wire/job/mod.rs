@@ -16,7 +16,7 @@ use everytick_domain::{
     time::{DbTime, Span},
 };
 use everytick_engine::types::{Created, Edited, JobRecord, RunRecord};
-use everytick_targets::{TargetSettings, object};
+use everytick_targets::{TargetSettings, TenantRules, object};
 use serde::{Deserialize, Serialize, de::IgnoredAny};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
@@ -148,6 +148,8 @@ const LISTED_PAYLOAD_BYTES_MAX: usize = 4 * 1024;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Allowed<'a> {
     pub(crate) targets: &'a TargetSettings,
+    /// What the caller's tenant permits.
+    pub(crate) tenant: &'a TenantRules,
     pub(crate) elsewhere: &'a Elsewhere,
     pub(crate) min_interval: Span,
 }
