@@ -27,6 +27,7 @@ mod run_table;
 mod secret;
 pub(crate) mod serve;
 mod started;
+mod tenant;
 mod token;
 pub(crate) mod usage;
 mod worker;
@@ -61,7 +62,7 @@ Exit codes:
   0  success
   1  the command failed, or the server refused it
   2  a flag, a variable or everytick.toml is wrong
-  3  no such job, run, flow, backfill, calendar, queue or token
+  3  no such job, run, flow, backfill, calendar, queue, token or tenant
   4  conflict: the name is taken, the version is stale, other jobs refer to it, the state does not allow it, the triggered run was skipped, or several ids begin like the given one
   5  no server answers";
 
@@ -144,6 +145,9 @@ enum Command {
     /// Create, list, revoke and rotate API tokens
     #[command(subcommand)]
     Token(token::TokenCommand),
+    /// Create, list, change, suspend and delete tenants
+    #[command(subcommand)]
+    Tenant(tenant::TenantCommand),
     /// Set, list, rotate and delete secrets, and manage the keys that encrypt them
     #[command(subcommand)]
     Secret(secret::SecretCommand),
@@ -224,6 +228,7 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<()> {
         }
         Command::Token(command) if command.is_offline() => block_on(command.run_offline(&file, out)),
         Command::Token(command) => block_on(command.run(&client(file)?, out)),
+        Command::Tenant(command) => block_on(command.run(&client(file)?, out)),
         Command::Secret(command) if command.is_offline() => block_on(command.run_offline(&file, out)),
         Command::Secret(command) => block_on(command.run(&client(file)?, out)),
         Command::Login(login) => block_on(login.run(target(file)?, out)),

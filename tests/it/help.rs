@@ -37,6 +37,7 @@ fn help_lists_exactly_the_implemented_commands() {
             "worker",
             "cluster",
             "token",
+            "tenant",
             "secret",
             "login",
             "logout",
@@ -62,6 +63,8 @@ fn help_lists_exactly_the_implemented_commands() {
     assert_eq!(commands(&["calendar"]), ["set", "get", "list", "delete", "help"]);
     let secret = ["set", "list", "get", "delete", "rotate", "keygen", "rekey", "import-inline", "help"];
     assert_eq!(commands(&["secret"]), secret);
+    let tenant = ["create", "list", "get", "update", "suspend", "resume", "delete", "help"];
+    assert_eq!(commands(&["tenant"]), tenant);
     assert_eq!(commands(&["flow"]), ["list", "get", "cancel", "rerun", "help"]);
     assert_eq!(commands(&["cron"]), ["explain", "next", "help"]);
 }
@@ -111,6 +114,13 @@ fn the_help_of_every_command_has_one_line_examples() {
         "cron next",
         "recover",
         "move",
+        "tenant create",
+        "tenant list",
+        "tenant get",
+        "tenant update",
+        "tenant suspend",
+        "tenant resume",
+        "tenant delete",
         "completions",
     ] {
         let text = everytick(&command.split(' ').chain(["--help"]).collect::<Vec<_>>()).ok();

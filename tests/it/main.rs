@@ -31,6 +31,7 @@ mod recover;
 mod secrets;
 mod settings;
 mod support;
+mod tenants;
 mod times;
 mod tls;
 mod triggers;
