@@ -179,7 +179,7 @@ async fn quotas_rules_and_commands_limit_what_a_tenant_defines() {
         let problem = admin.post(&server, "/api/v1/jobs", body).await.expect(422);
         assert_eq!(problem["errors"][0]["field"], field, "{problem}");
     };
-    refused(json!({"name": "s", "target": {"shell": {"command": ["true"]}}}), "target.shell").await;
+    refused(json!({"name": "s", "target": {"shell": {"command": {"argv": ["/bin/true"]}}}}), "target.shell").await;
     refused(http("x", "https://example.net/"), "target.http.url").await;
     admin.post(&server, "/api/v1/jobs", http("x", "https://api.example.org/")).await.expect(201);
     let own =
@@ -190,7 +190,7 @@ async fn quotas_rules_and_commands_limit_what_a_tenant_defines() {
     refused(http("y", "https://example.net/"), "target.http.url").await;
     let mut every = http("y", "https://hooks.example.org/");
     every["schedule"] = json!({"every": "30s"});
-    refused(every.clone(), "schedule").await;
+    refused(every.clone(), "schedule.every").await;
     every["schedule"] = json!({"every": "1m"});
     admin.post(&server, "/api/v1/jobs", every).await.expect(201);
     // An edit that leaves the target alone is accepted.
@@ -204,7 +204,7 @@ async fn quotas_rules_and_commands_limit_what_a_tenant_defines() {
     admin.call(&server, "PATCH", "/api/v1/tenant", json!({"shell": true})).await.expect(422);
     let allow = json!({"shell": true, "quotas": {"jobs": 3}});
     operator.call(&server, "PATCH", "/api/v1/tenants/a", allow).await.expect(200);
-    let shell = json!({"name": "s", "target": {"shell": {"command": ["true"]}}});
+    let shell = json!({"name": "s", "target": {"shell": {"command": {"argv": ["/bin/true"]}}}});
     admin.post(&server, "/api/v1/jobs", shell).await.expect(201);
 }
 
