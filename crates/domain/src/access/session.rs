@@ -12,7 +12,7 @@ use crate::time::{DbTime, Span};
 pub const SESSION_IDLE_MAX: Span = Span::hours(8);
 /// A session ends this long after its login.
 pub const SESSION_LIFETIME: Span = Span::hours(12);
-/// Maximum number of sessions of one user. A further login ends the one that was used least recently.
+/// Maximum number of sessions of one user. A further login ends the least recently used session.
 pub const SESSIONS_PER_USER_MAX: usize = 20;
 
 const SECRET_BYTES: usize = 32;

@@ -143,7 +143,7 @@ pub async fn the_sessions_of_a_user_are_limited(bench: &Bench) {
     log_in(bench, new(max + 1, "user:ann")).await;
     let left = listed(bench).await;
     assert_eq!(left.len(), SESSIONS_PER_USER_MAX + 2);
-    assert!(left.contains(&id(1)) && !left.contains(&id(7)), "the one that was used least recently ended");
+    assert!(left.contains(&id(1)) && !left.contains(&id(7)), "the least recently used session has ended");
     // A browser that logs in again ends only its own session.
     log_in(bench, NewSession { replaces: Some(hash(max + 1)), ..new(max + 2, "user:ann") }).await;
     let own = (1..=max).filter(|n| *n != 7).map(id).chain([id(max + 2)]);

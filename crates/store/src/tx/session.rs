@@ -17,7 +17,7 @@ pub trait SessionTx: Tx {
     /// The sessions with these hashes. Leaves out what cannot be decoded.
     async fn sessions_by_hash(&mut self, hashes: &[SessionHash]) -> Result<Vec<SessionRecord>>;
     async fn session_by_id(&mut self, id: SessionId) -> Result<Option<SessionRecord>>;
-    /// The sessions of a user who logged in with this token, the one that was used least recently first.
+    /// The sessions of a user who logged in with this token, least recently used first.
     async fn user_sessions(&mut self, user: &str, token: Option<TokenHash>) -> Result<Vec<SessionId>>;
     async fn insert_session(&mut self, session: &SessionRecord) -> Result<()>;
     async fn delete_session(&mut self, id: SessionId) -> Result<()>;

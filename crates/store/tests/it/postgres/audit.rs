@@ -28,7 +28,7 @@ async fn a_reader_does_not_pass_a_row_that_commits_late() {
     let look = opened.store.look_at_audit().await.unwrap();
     assert_eq!((look.given, look.in_progress.len()), (visible, 1));
     assert!(horizon.see(look) < id);
-    // Writers that came later do not matter, and one that has taken no number yet is listed already.
+    // Later writers do not matter. A writer is listed before it takes a number.
     sqlx::raw_sql("begin; lock table audit in row exclusive mode").execute(&mut other).await.unwrap();
     assert!(horizon.see(opened.store.look_at_audit().await.unwrap()) < id);
     sqlx::raw_sql("commit").execute(&mut late).await.unwrap();

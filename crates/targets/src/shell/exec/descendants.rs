@@ -72,7 +72,7 @@ fn stopped() -> BTreeSet<Process> {
     all
 }
 
-/// Stops those that are not in `all`, and adds them. Whether there were any.
+/// Stops the processes that are not in `all`, and adds them. Returns whether it found any.
 fn stop_new(found: Vec<Process>, all: &mut BTreeSet<Process>) -> bool {
     let new: Vec<Process> = found.into_iter().filter(|process| !all.contains(process)).collect();
     for process in &new {
